@@ -1,0 +1,57 @@
+"""BERT-flow, small and explained: sentence embeddings calibrated by a normalizing flow.
+
+>>> import bertflow_lite as bf
+>>> pairs = bf.load_sts("mini-sts")
+>>> encoder = bf.load_encoder("minilm")                               # doctest: +SKIP
+>>> raw = encoder.encode(pairs.sentences, layers=4)                   # doctest: +SKIP
+>>> z = bf.FlowCalibrator().fit_transform(raw)                        # doctest: +SKIP
+>>> print(bf.score_sts(pairs, raw), bf.score_sts(pairs, z))           # doctest: +SKIP
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from bertflow_lite.calibrate import PRESETS, FlowCalibrator, make_calibrator
+from bertflow_lite.datasets import SentencePairs, list_datasets, load_sts
+from bertflow_lite.encode import Encoder, load_encoder
+from bertflow_lite.evaluate import (
+    bootstrap_difference,
+    bootstrap_interval,
+    cosine,
+    pair_cosines,
+    score_similarities,
+    score_sts,
+    spearman,
+)
+from bertflow_lite.flow import Glow
+from bertflow_lite.linear import Standardizer, TopDirectionRemover, Whitener
+from bertflow_lite.models import list_models
+from bertflow_lite.word_vectors import WordVectorEncoder
+
+try:
+    __version__ = version("bertflow-lite")
+except PackageNotFoundError:  # used from a checkout that is not installed
+    __version__ = "0+unknown"
+
+__all__ = [
+    "PRESETS",
+    "Encoder",
+    "FlowCalibrator",
+    "Glow",
+    "SentencePairs",
+    "Standardizer",
+    "TopDirectionRemover",
+    "Whitener",
+    "WordVectorEncoder",
+    "bootstrap_difference",
+    "bootstrap_interval",
+    "cosine",
+    "list_datasets",
+    "list_models",
+    "load_encoder",
+    "load_sts",
+    "make_calibrator",
+    "pair_cosines",
+    "score_similarities",
+    "score_sts",
+    "spearman",
+]

@@ -1,0 +1,144 @@
+"""The one container that the package passes sentence pairs around in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["SentencePairs"]
+
+
+@dataclass(frozen=True, eq=False)
+class SentencePairs:
+    """Sentence pairs with their gold scores.
+
+    Parameters
+    ----------
+    name : str
+        The set, such as ``"stsb"`` or ``"mini-sts"``.
+    split : str
+        ``"train"``, ``"dev"``, ``"test"`` or ``"all"``.
+    sentences1, sentences2 : tuple of str
+        The sentences of the pairs, as they stand in the file.
+    gold : ndarray of float64, shape (n_pairs,)
+        How alike people found them: 0 (unrelated) to 5 (the same); SICK-R 1 to 5.
+    subsets : ndarray of str, shape (n_pairs,)
+        The subset of each pair, such as ``"MSRpar"``. A set without subsets carries its own name.
+    kinds, styles : ndarray of str, shape (n_pairs,), optional
+        What a pair tries (``"negation"``...) and how it is written (``"news"``...): mini-sts only.
+    source : str, default ""
+        Where the set was found.
+
+    Raises
+    ------
+    ValueError
+        If the parts differ in length.
+    """
+
+    name: str
+    split: str
+    sentences1: tuple[str, ...]
+    sentences2: tuple[str, ...]
+    gold: NDArray[np.float64]
+    subsets: NDArray[np.str_]
+    kinds: NDArray[np.str_] | None = None
+    styles: NDArray[np.str_] | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        parts = (self.sentences1, self.sentences2, self.gold, self.subsets, self.kinds, self.styles)
+        lengths = [len(part) for part in parts if part is not None]
+        if len(set(lengths)) > 1:
+            raise ValueError(
+                "sentences1, sentences2, gold, subsets (kinds, styles) must have one entry for "
+                f"each pair, but their lengths are {lengths}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    def __repr__(self) -> str:
+        n_subsets = len(set(self.subsets.tolist()))
+        span = f", gold {self.gold.min():.1f} to {self.gold.max():.1f}" if len(self) else ""
+        return (
+            f"SentencePairs({self.name!r}, split={self.split!r}: {len(self)} pairs, "
+            f"{n_subsets} subset{'s' if n_subsets != 1 else ''}{span})"
+        )
+
+    @property
+    def sentences(self) -> list[str]:
+        """All first sentences, then all second ones: rows ``i`` and ``n_pairs + i`` form pair i."""
+        return [*self.sentences1, *self.sentences2]
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits over name, split, text and gold scores; the same on every machine."""
+        content = [self.name, self.split, self.sentences1, self.sentences2, self.gold.tolist()]
+        return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()[:16]
+
+    def select(self, mask: NDArray[Any] | Sequence[bool] | Sequence[int]) -> SentencePairs:
+        """Keep some of the pairs.
+
+        Parameters
+        ----------
+        mask : array-like
+            One truth value for each pair, or the positions of the pairs to keep, in order.
+
+        Returns
+        -------
+        SentencePairs
+            The chosen pairs, with the same name and split and another fingerprint.
+
+        Raises
+        ------
+        ValueError
+            If a truth mask has another length, or a position lies outside.
+        """
+        chosen = np.asarray(mask)
+        if chosen.dtype == bool:
+            if chosen.shape != (len(self),):
+                raise ValueError(
+                    f"The mask has shape {chosen.shape}; {len(self)} pairs need ({len(self)},)."
+                )
+            chosen = np.flatnonzero(chosen)
+        chosen = chosen.astype(np.intp) if chosen.size == 0 else chosen
+        if chosen.ndim != 1 or not np.issubdtype(chosen.dtype, np.integer):
+            raise ValueError("select takes a 1-d array of truth values or of whole numbers.")
+        if chosen.size and not (-len(self) <= chosen.min() and chosen.max() < len(self)):
+            raise ValueError(f"A position to select lies outside the {len(self)} pairs.")
+        return SentencePairs(
+            self.name,
+            self.split,
+            tuple(self.sentences1[i] for i in chosen),
+            tuple(self.sentences2[i] for i in chosen),
+            self.gold[chosen],
+            self.subsets[chosen],
+            None if self.kinds is None else self.kinds[chosen],
+            None if self.styles is None else self.styles[chosen],
+            self.source,
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas table: sentence1, sentence2, gold, subset (and kind, style)."""
+        import pandas as pd  # slow to import, and only needed here
+
+        columns: dict[str, Any] = {
+            "sentence1": self.sentences1,
+            "sentence2": self.sentences2,
+            "gold": self.gold,
+            "subset": self.subsets,
+        }
+        if self.kinds is not None:
+            columns["kind"] = self.kinds
+        if self.styles is not None:
+            columns["style"] = self.styles
+        return pd.DataFrame(columns)

@@ -1,0 +1,152 @@
+"""The small measures that every score is made of: cosine, Spearman's correlation, AUC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
+
+__all__ = ["Floats", "as_rows", "as_values", "auc", "cosine", "rank_correlation", "spearman"]
+
+Floats = NDArray[np.float64]
+
+
+def cosine(a: ArrayLike, b: ArrayLike) -> Floats:
+    """Cosine of the angle between each row of `a` and the same row of `b`.
+
+    Parameters
+    ----------
+    a, b : array-like or torch tensor, shape (n, dim)
+        Embeddings of any floating type; the work is done in float64.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+        Values from -1 to 1. A zero vector has no direction; its cosine is 0 by convention.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ, or a row holds NaN or infinity.
+    """
+    first, second = as_rows(a, "the first array"), as_rows(b, "the second array")
+    if first.shape != second.shape:
+        raise ValueError(
+            f"cosine compares row by row, but the arrays have shapes {first.shape} and "
+            f"{second.shape}."
+        )
+    unit_first, unit_second = _unit_rows(first), _unit_rows(second)
+    cosines: Floats = np.einsum("ij,ij->i", unit_first, unit_second)
+    return np.clip(cosines, -1.0, 1.0)  # rounding can lead just past 1
+
+
+def spearman(x: ArrayLike, y: ArrayLike) -> float:
+    """Spearman's rank correlation: Pearson's correlation of the ranks, ties sharing a mean rank.
+
+    Parameters
+    ----------
+    x, y : array-like, shape (n,)
+        Values to compare; only their order counts.
+
+    Returns
+    -------
+    float
+        From -1 to 1 (not times 100).
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ, a value is NaN or infinite, or the correlation is undefined
+        because one side is constant (or has fewer than two values).
+    """
+    first, second = as_values(x, "x"), as_values(y, "y")
+    if len(first) != len(second):
+        raise ValueError(f"x has {len(first)} values, but y has {len(second)}.")
+    for values, side in ((first, "x"), (second, "y")):
+        if len(values) < 2 or values.min() == values.max():
+            raise ValueError(
+                f"Spearman's correlation is undefined: all {len(values)} values of {side} are the "
+                "same, so they have no order. (Embeddings that are all alike give this.)"
+            )
+    return float(rank_correlation(first, second))
+
+
+def auc(labels: ArrayLike, scores: ArrayLike) -> float:
+    """Area under the ROC curve, times 100 (QNLI, the paper's Table 4).
+
+    It is the chance that a positive example scores higher than a negative one: 50 is guessing.
+
+    Parameters
+    ----------
+    labels : array-like of bool or 0/1, shape (n,)
+        What is true.
+    scores : array-like of float, shape (n,)
+        How sure the model is; higher means "true".
+
+    Raises
+    ------
+    ValueError
+        If lengths differ, a score is not finite, or the labels are not both 0 and 1.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    truth, values = np.asarray(labels), as_values(scores, "scores")
+    if truth.shape != values.shape:
+        raise ValueError(f"There are {truth.size} labels, but {values.size} scores.")
+    met = sorted(set(truth.tolist()))
+    if met != [0, 1]:
+        raise ValueError(f"labels must hold both 0 and 1 and nothing else, but hold {met[:5]}.")
+    return 100 * float(roc_auc_score(truth.astype(int), values))
+
+
+def rank_correlation(x: Floats, y: Floats) -> Floats:
+    """Spearman along the last axis, for any number of rows; NaN where one side is constant."""
+    ranks_x, ranks_y = rankdata(x, axis=-1), rankdata(y, axis=-1)
+    middle = (x.shape[-1] + 1) / 2  # the mean of the ranks 1..n, ties or not
+    ranks_x, ranks_y = ranks_x - middle, ranks_y - middle
+    norms = np.sqrt((ranks_x**2).sum(axis=-1) * (ranks_y**2).sum(axis=-1))
+    products = (ranks_x * ranks_y).sum(axis=-1)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.clip(products / norms, -1.0, 1.0))
+
+
+def _unit_rows(rows: Floats) -> Floats:
+    # Dividing by the largest entry first keeps the squares of huge or tiny entries in range.
+    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    scaled: Floats = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
+    norms: Floats = np.linalg.norm(scaled, axis=1, keepdims=True)
+    np.divide(scaled, norms, out=scaled, where=norms > 0)
+    return scaled
+
+
+def _to_numpy(values: Any) -> NDArray[Any]:
+    if hasattr(values, "detach"):  # a torch tensor, perhaps on a GPU or in bfloat16
+        values = values.detach().cpu().double().numpy()
+    return np.asarray(values)
+
+
+def as_rows(values: ArrayLike, what: str) -> Floats:
+    """Return embeddings as a float64 array, shape (n, dim); `what` names them in an error."""
+    rows = _to_numpy(values).astype(np.float64)
+    if rows.ndim != 2:
+        raise ValueError(f"Embeddings are a 2-d array, a row each; {what} has shape {rows.shape}.")
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if bad.size:
+        raise ValueError(
+            f"Row {bad[0]} of {what} holds NaN or infinity ({bad.size} such rows of {len(rows)}). "
+            "Look at how it was encoded or calibrated."
+        )
+    return rows
+
+
+def as_values(values: ArrayLike, what: str) -> Floats:
+    """Return values as a float64 array, shape (n,); `what` names them in an error."""
+    array = _to_numpy(values).astype(np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"{what} must be a 1-d array, but has shape {array.shape}.")
+    bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size:
+        raise ValueError(f"Value {bad[0]} of {what} is {array[bad[0]]}; all must be finite.")
+    return array
