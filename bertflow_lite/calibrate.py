@@ -1,0 +1,321 @@
+"""FlowCalibrator: BERT-flow as a scikit-learn transformer, and calibrators by name."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import warnings
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import OneToOneFeatureMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from bertflow_lite.flow import Glow
+from bertflow_lite.linear import (
+    FloatArray,
+    Standardizer,
+    TopDirectionRemover,
+    Whitener,
+    _Calibrator,
+    find_live,
+)
+from bertflow_lite.models import find_device
+from bertflow_lite.train import FlowHistory, bits_per_dim, train_flow
+
+__all__ = ["PRESETS", "FlowCalibrator", "make_calibrator"]
+
+# Rows that pass through the flow at once when it is not being trained.
+TRANSFORM_ROWS = 4096
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # Section 3.2, Appendix B and Table 7.
+    "paper": {},
+    # What the released code runs by default.  It sums the losses of the two sentences of a pair,
+    # each a mean over 32 pairs, and clips that sum's gradient at 1: the same as clipping the
+    # gradient of the mean over 64 sentences at 0.5, since its optimiser ignores the scale.
+    "released-code": {
+        "levels": 3,
+        "permutation": "reverse",
+        "data_init": False,
+        "optimizer": "released-code",
+        "batch_size": 64,
+        "max_grad_norm": 0.5,
+    },
+    "recommended": {},
+}
+
+
+class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
+    """Map embeddings to a standard Gaussian latent by a normalizing flow (Section 3, Eq. 4).
+
+    ``fit`` needs no labels.  ``transform`` is the paper's f^-1, ``inverse_transform`` its f.
+    The defaults are the paper's (Table 7 and Appendix B, target data); `from_preset` has others.
+
+    Parameters
+    ----------
+    levels, depth, width : int, default 2, 3, 32
+        Size of the flow (`Glow`).
+    permutation : {"random", "reverse", "none"}, default "random"
+        Reordering between couplings.
+    actnorm, coupling : bool, default True
+        Leave a layer out, for the ablation.
+    data_init : bool, default True
+        Initialise the actnorms from data before training.
+    init_rows : int, default 4096
+        Largest number of rows, drawn at random, that the initialisation looks at.
+    epochs : int, default 1
+        Passes over the data.
+    min_steps : int, default 0
+        Train for more epochs where ``epochs`` of them give fewer optimiser steps than this: small
+        data sets then get enough training.
+    batch_size : int, default 32
+        Sentences in a training batch.
+    learning_rate : float, default 1e-3
+        Constant learning rate.
+    optimizer : {"adam", "released-code"}, default "adam"
+        See `train_flow`.
+    max_grad_norm : float or None, default 1.0
+        Gradient clipping.
+    random_state : int, default 0
+        Seed of initial weights, permutations, initialisation rows and batch order.
+    device : str, optional
+        Where the flow runs; default: the GPU if there is one, else the CPU.
+    progress : bool, default False
+        Show a progress bar while fitting.
+
+    Attributes
+    ----------
+    flow_ : Glow
+        The trained flow, over the live dimensions.
+    live_ : ndarray of bool, shape (dim,)
+        Dimensions with some spread.  The others pass through unchanged.
+    history_ : FlowHistory
+        Loss of each step, in bits per dimension.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x = (rng.normal(size=(500, 8)) * 3 + 7).astype(np.float32)
+    >>> flow = FlowCalibrator(random_state=0).fit(x)
+    >>> z = flow.transform(x)
+    >>> z.shape, bool(abs(z.mean()) < 0.1), bool(abs(z.std() - 1) < 0.1)
+    ((500, 8), True, True)
+    >>> bool(np.allclose(flow.inverse_transform(z), x, atol=1e-4))
+    True
+    """
+
+    _least_features = 2
+
+    def __init__(
+        self,
+        levels: int = 2,
+        depth: int = 3,
+        width: int = 32,
+        permutation: str = "random",
+        *,
+        actnorm: bool = True,
+        coupling: bool = True,
+        data_init: bool = True,
+        init_rows: int = 4096,
+        epochs: int = 1,
+        min_steps: int = 0,
+        batch_size: int = 32,
+        learning_rate: float = 1e-3,
+        optimizer: str = "adam",
+        max_grad_norm: float | None = 1.0,
+        random_state: int = 0,
+        device: str | None = None,
+        progress: bool = False,
+    ) -> None:
+        self.levels = levels
+        self.depth = depth
+        self.width = width
+        self.permutation = permutation
+        self.actnorm = actnorm
+        self.coupling = coupling
+        self.data_init = data_init
+        self.init_rows = init_rows
+        self.epochs = epochs
+        self.min_steps = min_steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.optimizer = optimizer
+        self.max_grad_norm = max_grad_norm
+        self.random_state = random_state
+        self.device = device
+        self.progress = progress
+
+    @classmethod
+    def from_preset(cls, name: str, **changes: Any) -> Self:
+        """Make a calibrator with the settings of a preset.
+
+        Parameters
+        ----------
+        name : {"paper", "released-code", "recommended"}
+            ``"paper"``: Table 7.  ``"released-code"``: three levels, channel reversal, no
+            data-dependent initialisation, its own optimiser.  ``"recommended"``: what we advise.
+        **changes
+            Settings that replace the preset's.
+        """
+        if name not in PRESETS:
+            close = difflib.get_close_matches(name, PRESETS, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"no preset {name!r}; there are {', '.join(PRESETS)}.{hint}")
+        return cls(**{**PRESETS[name], **changes})
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the flow to embeddings by maximum likelihood (Eq. 4).
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n >= 2, dim >= 2)
+            Embeddings; finite.
+        y : ignored
+
+        Raises
+        ------
+        ValueError
+            If fewer than two dimensions have any spread, or the input is not finite.
+        NonFiniteLossError
+            If training diverges; the message names the step.
+        """
+        x = self._check(X, reset=True)
+        self.live_ = find_live(x)
+        if self.live_.sum() < 2:
+            raise ValueError(
+                f"only {self.live_.sum()} of {x.shape[1]} dimensions has any spread; "
+                "the flow needs two."
+            )
+        device = find_device(self.device)
+        if device.type == "mps" and x.dtype == np.float64:
+            x = x.astype(np.float32)  # Apple's GPUs have no float64
+        for name, least in (("init_rows", 2), ("epochs", 0), ("min_steps", 0), ("batch_size", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be {least} or more.")
+        seed = operator.index(self.random_state)  # NumPy's integers too
+        flow = Glow(
+            int(self.live_.sum()),
+            self.levels,
+            self.depth,
+            self.width,
+            self.permutation,
+            actnorm=self.actnorm,
+            coupling=self.coupling,
+            seed=seed,
+        )
+        data = torch.from_numpy(np.ascontiguousarray(x[:, self.live_])).to(device)
+        flow = flow.to(device, data.dtype)
+        if self.data_init:
+            generator = torch.Generator().manual_seed(seed)
+            rows = torch.randperm(len(data), generator=generator)[: self.init_rows].to(device)
+            flow.initialize(data[rows])
+        steps_in_epoch = max(1, len(data) // self.batch_size)
+        epochs = max(self.epochs, -(-self.min_steps // steps_in_epoch)) if self.epochs else 0
+        self.history_: FlowHistory = train_flow(
+            flow,
+            data,
+            epochs=epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            optimizer=self.optimizer,
+            max_grad_norm=self.max_grad_norm,
+            seed=seed,
+            progress=self.progress,
+        )
+        self.flow_ = flow.eval().requires_grad_(False)
+        return self
+
+    def transform(self, X: Any) -> FloatArray:
+        """Map embeddings to the latent, shape (n, dim) in and out, in the type of the input."""
+        return self._map(X, lambda part: self.flow_(part)[0])
+
+    def inverse_transform(self, X: Any) -> FloatArray:
+        """Map latents back to embeddings, shape (n, dim) in and out."""
+        return self._map(X, lambda part: self.flow_.inverse(part))
+
+    def score_samples(self, X: Any) -> NDArray[np.float64]:
+        """Log-density of each embedding over the live dimensions, natural log, shape (n,)."""
+        check_is_fitted(self)
+        x = self._check(X, reset=False)
+        parts = self._tensor(x[:, self.live_]).split(TRANSFORM_ROWS)
+        with torch.inference_mode():
+            return torch.cat([self.flow_.log_prob(part) for part in parts]).double().cpu().numpy()
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-density per embedding, natural logarithm (larger is better)."""
+        return float(self.score_samples(X).mean())
+
+    def bits_per_dim(self, X: Any) -> float:
+        """Mean negative log-density in bits per live dimension (smaller is better)."""
+        check_is_fitted(self)
+        x = self._check(X, reset=False)
+        return bits_per_dim(self.flow_, self._tensor(x[:, self.live_]))
+
+    def _map(self, X: Any, function: Any) -> FloatArray:
+        check_is_fitted(self)
+        x = self._check(X, reset=False)
+        out = x.copy()  # dead dimensions stay as they are
+        parts = self._tensor(x[:, self.live_]).split(TRANSFORM_ROWS)
+        with torch.inference_mode():
+            out[:, self.live_] = torch.cat([function(part) for part in parts]).cpu().numpy()
+        if not np.isfinite(out).all():
+            row = int(np.flatnonzero(~np.isfinite(out).all(axis=1))[0])
+            warnings.warn(
+                f"row {row} maps to a non-finite value: it lies far outside the data that the "
+                "flow was fitted on.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return out
+
+    def _tensor(self, x: FloatArray) -> Tensor:
+        first = next(self.flow_.parameters(), torch.zeros(()))
+        return torch.from_numpy(np.ascontiguousarray(x)).to(first)
+
+
+def make_calibrator(name: str, *, random_state: int = 0, progress: bool = False) -> Any | None:
+    """Make a calibrator by its short name, as the command line writes it.
+
+    Parameters
+    ----------
+    name : str
+        ``"none"`` (gives None), ``"sn"``, ``"natsv"`` or ``"natsv:K"``, ``"sn+natsv:K"``,
+        ``"whiten"`` or ``"whiten:WIDTH"``, ``"flow"`` or ``"flow:PRESET"``.
+    random_state : int, default 0
+        Seed of the flow; the others use none.
+    progress : bool, default False
+        Progress bar of the flow.
+    """
+    from sklearn.pipeline import make_pipeline
+
+    if "+" in name:
+        steps = [
+            make_calibrator(part, random_state=random_state, progress=progress)
+            for part in name.split("+")
+        ]
+        steps = [step for step in steps if step is not None]
+        return make_pipeline(*steps) if steps else None
+    kind, _, setting = name.partition(":")
+    try:
+        if kind == "none" and not setting:
+            return None
+        if kind == "sn" and not setting:
+            return Standardizer()
+        if kind == "natsv":
+            return TopDirectionRemover(int(setting or 1))
+        if kind == "whiten":
+            return Whitener(int(setting) if setting else None)
+    except ValueError:
+        raise ValueError(f"{name!r}: {setting!r} is not a whole number.") from None
+    if kind == "flow":
+        return FlowCalibrator.from_preset(
+            setting or "paper", random_state=random_state, progress=progress
+        )
+    known = ("none", "sn", "natsv", "whiten", "flow")
+    close = difflib.get_close_matches(kind, known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"no calibrator {name!r}; there are {', '.join(known)}.{hint}")
