@@ -1,0 +1,188 @@
+"""The command line: ``python -m bertflow_lite --help``.
+
+Exit codes: 0 done; 1 the input or the machine would not do (one line on stderr says why); 2 the
+command was misspelt; 130 interrupted (finished sentences stay in the cache).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from tabulate import tabulate
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def main(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is done.")] = False,
+) -> None:
+    """BERT-flow: sentence embeddings calibrated by a normalizing flow."""
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
+
+
+@app.command()
+def info(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show models and data sets: where each was found, or how to get it."""
+    from bertflow_lite import __version__
+    from bertflow_lite.datasets import list_datasets
+    from bertflow_lite.models import find_device, list_models
+    from bertflow_lite.paths import cache_dir, tidy_path
+
+    models, sets = list_models(), list_datasets()
+    cache, device = tidy_path(cache_dir()), str(find_device())
+    if as_json:
+        content = {
+            "version": __version__,
+            "device": device,
+            "cache": cache,
+            "models": [vars(m) for m in models],
+            "data": [{**vars(d), "found": d.found} for d in sets],
+        }
+        typer.echo(json.dumps(content, indent=1, default=list))
+        return
+    typer.echo(f"bertflow-lite {__version__} · device {device} · cache {cache}\n")
+    lines: list[list[Any]] = [
+        [m.name, m.description, _mark(m.found), m.where] for m in models
+    ]
+    typer.echo(tabulate(lines, ["model", "what it is", "here", "where, or how to get it"]))
+    typer.echo("Also: any transformers folder, or a hub id with --download.\n")
+    lines = [[d.name, d.pairs, _mark(d.found), d.where] for d in sets]
+    typer.echo(tabulate(lines, ["data", "pairs", "here", "where, or how to get it"]))
+
+
+@app.command()
+def sts(
+    model: Annotated[str, typer.Option(help="minilm, smollm2, glove, a folder, or a hub id.")],
+    layers: Annotated[
+        list[str],
+        typer.Option(help="Layer choice; may be repeated. Names, an index, or indices as 1,6."),
+    ] = ["last2avg"],  # noqa: B006 (typer copies it)
+    data: Annotated[
+        str, typer.Option(help="Sets, separated by commas: stsb, sick-r, sts12 ... mini-sts.")
+    ] = "mini-sts",
+    calibrate: Annotated[
+        str, typer.Option(help="none, sn, natsv:K, whiten[:WIDTH], flow[:PRESET], by commas.")
+    ] = "none,sn,whiten,flow",
+    split: Annotated[str | None, typer.Option(help="Split to score; default: test.")] = None,
+    fit_on: Annotated[
+        str, typer.Option(help="Sentences to fit on: target (all splits), train, test.")
+    ] = "target",
+    seeds: Annotated[int, typer.Option(min=1, help="Flows fitted, with seeds 0, 1, ...")] = 1,
+    aggregation: Annotated[str, typer.Option(help="Number shown: all, mean or wmean.")] = "all",
+    max_length: Annotated[int, typer.Option(help="Longest sentence, in tokens.")] = 64,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the table: .json, .csv, .md or .tex.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    store: Annotated[
+        str | None, typer.Option(help="Store the run as data/results/sts/STORE.json.")
+    ] = None,
+    download: Annotated[bool, typer.Option(help="Fetch a missing model or data set.")] = False,
+    progress: Annotated[bool, typer.Option(help="Progress bars (on stderr).")] = True,
+) -> None:
+    """Score an encoder on STS sets, raw and calibrated."""
+    with _clear_errors():
+        import torch
+
+        from bertflow_lite.datasets import load_sts
+        from bertflow_lite.encode import load_encoder
+        from bertflow_lite.runs import provenance, store_run, write_text
+        from bertflow_lite.tables import format_results, run_sts
+
+        if fit_on not in ("target", "train", "test"):
+            raise ValueError(f"--fit-on is {fit_on!r}; it must be target, train or test.")
+        if out is not None and out.suffix not in WRITERS:
+            raise ValueError(f"--out {out.name}: the ending must be {', '.join(WRITERS)}.")
+        if threads is not None:
+            torch.set_num_threads(threads)
+        names, calibrators = _split(data), _split(calibrate)
+        sets = [load_sts(name, split, download=download) for name in names]  # fail before the work
+        encoder = load_encoder(model, max_length=max_length, device=device, download=download)
+        results = list(
+            run_sts(
+                encoder,
+                names,
+                layers,
+                calibrators,
+                split=split,
+                fit_on=fit_on,  # type: ignore[arg-type]
+                seeds=seeds,
+                progress=progress and sys.stderr.isatty(),
+                download=download,
+            )
+        )
+        rows = [result.to_dict() for result in results]
+        how = provenance(
+            model=model,
+            fingerprint=encoder.fingerprint,
+            seed=list(range(seeds)),
+            device=str(getattr(encoder, "device", "cpu")),
+            layers=layers,
+            calibrators=calibrators,
+            max_length=max_length,
+            fit_on=fit_on,
+            data={pairs.name: pairs.fingerprint for pairs in sets},
+        )
+        content = {"how": how, "results": rows}
+        if out is not None:
+            style = WRITERS[out.suffix]
+            if out.suffix == ".json":
+                text = json.dumps(content, indent=1) + "\n"
+            elif out.suffix == ".csv":
+                text = _csv(rows)
+            else:
+                text = format_results(results, aggregation, style) + "\n"
+            write_text(out, text)
+        if store is not None:
+            store_run("sts", store, how, rows)
+        if as_json:
+            typer.echo(json.dumps(content, indent=1))
+            return
+        typer.echo(f"{model}, {encoder.dim}-d; calibrators fitted on: {fit_on}\n")
+        typer.echo(format_results(results, aggregation))
+
+
+WRITERS = {".json": "", ".csv": "", ".md": "github", ".tex": "latex_booktabs"}
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _split(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _mark(found: bool) -> str:
+    return "yes" if found else "no"
+
+
+@contextlib.contextmanager
+def _clear_errors() -> Iterator[None]:
+    """Turn an error that the user can mend into one line and exit code 1."""
+    try:
+        yield
+    except (ValueError, OSError, FloatingPointError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        typer.echo("stopped; finished sentences are in the cache", err=True)
+        raise typer.Exit(130) from None

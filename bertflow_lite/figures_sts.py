@@ -1,0 +1,317 @@
+"""Figures about sentence pairs: cosine against gold score, and what is behind a cosine.
+
+Each function takes plain arrays and gives a Plotly figure; buttons and sliders live inside the
+figure, so that they work in a page without a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import ArrayLike, NDArray
+
+from bertflow_lite.pairs import SentencePairs
+from bertflow_lite.plots import PALETTE
+
+__all__ = [
+    "contribution_bars",
+    "cosine_histograms",
+    "loss_curve",
+    "score_dots",
+    "similarity_scatter",
+    "spectrum_lines",
+]
+
+# The nine kinds of mini-sts in four groups: a reader can tell four colours and shapes apart.
+KIND_GROUPS: dict[str, tuple[str, str, str]] = {
+    "near-duplicate": ("same meaning", "blue", "circle"),
+    "paraphrase": ("same meaning", "blue", "circle"),
+    "partial": ("partly the same", "green", "diamond"),
+    "number": ("same words, other meaning", "vermillion", "triangle-up"),
+    "negation": ("same words, other meaning", "vermillion", "triangle-up"),
+    "role-swap": ("same words, other meaning", "vermillion", "triangle-up"),
+    "word-overlap": ("same words, other meaning", "vermillion", "triangle-up"),
+    "same-topic": ("other meaning", "grey", "x"),
+    "unrelated": ("other meaning", "grey", "x"),
+}
+
+
+def similarity_scatter(
+    pairs: SentencePairs, similarities: Mapping[str, NDArray[np.float64]], title: str = ""
+) -> go.Figure:
+    """Cosine against gold score, one point a pair; a button for each set of similarities.
+
+    Parameters
+    ----------
+    pairs : SentencePairs
+        The pairs; where they have kinds, colour and shape show the group of kinds.
+    similarities : mapping of str to ndarray, each of shape (n_pairs,)
+        Cosines by the name on the button; the first is shown at the start.
+    title : str, default ""
+        Title of the figure.
+    """
+    kinds = pairs.kinds if pairs.kinds is not None else np.full(len(pairs), "")
+    groups = [KIND_GROUPS.get(str(kind), ("pairs", "blue", "circle")) for kind in kinds]
+    names = list(dict.fromkeys(sorted(groups, key=lambda g: list(PALETTE).index(g[1]))))
+    rows = [np.flatnonzero([g == name for g in groups]) for name in names]
+    # Gold scores are multiples of 0.2: a little sideways noise keeps points from hiding others.
+    x = pairs.gold + np.random.default_rng(0).uniform(-0.06, 0.06, len(pairs))
+    first = next(iter(similarities.values()))
+    fig = go.Figure()
+    for (label, colour, symbol), chosen in zip(names, rows, strict=True):
+        text = [
+            f"{pairs.sentences1[i]}<br>{pairs.sentences2[i]}<br>gold {pairs.gold[i]:g}"
+            + (f", {kinds[i]}" if kinds[i] else "")
+            for i in chosen
+        ]
+        fig.add_scatter(
+            x=np.round(x[chosen], 3),
+            y=np.round(first[chosen], 4),
+            mode="markers",
+            name=label,
+            text=text,
+            hovertemplate="%{text}<br>cosine %{y:.3f}<extra></extra>",
+            marker={"color": PALETTE[colour], "symbol": symbol, "size": 7, "opacity": 0.75},
+        )
+    buttons = [
+        {
+            "label": label,
+            "method": "update",
+            "args": [{"y": [np.round(values[chosen], 4) for chosen in rows]}],
+        }
+        for label, values in similarities.items()
+    ]
+    fig.update_layout(
+        title=title,
+        height=520,
+        xaxis_title="gold score (0 = unrelated, 5 = same meaning)",
+        yaxis_title="cosine of the two embeddings",
+        margin_t=120,
+        updatemenus=_buttons(buttons) if len(buttons) > 1 else [],
+        legend={"y": 1.0},
+    )
+    return fig
+
+
+def cosine_histograms(
+    groups: Mapping[str, Mapping[str, ArrayLike]], title: str = "", bins: int = 60
+) -> go.Figure:
+    """Histograms of cosines, overlaid; a button for each key of ``groups``.
+
+    Parameters
+    ----------
+    groups : mapping of str to mapping of str to array
+        Button label -> legend label -> cosines.  All buttons have the same legend labels.
+    title : str, default ""
+    bins : int, default 60
+        Bins between -1 and 1.
+    """
+    edges = np.linspace(-1, 1, bins + 1)
+    centres = np.round((edges[:-1] + edges[1:]) / 2, 4)
+
+    def shares(values: ArrayLike) -> NDArray[np.float64]:
+        count, _ = np.histogram(np.clip(np.asarray(values), -1, 1), edges)
+        return np.round(100 * count / count.sum(), 3)
+
+    fig = go.Figure()
+    colours = ["grey", "blue", "orange", "green"]
+    for colour, (label, values) in zip(colours, next(iter(groups.values())).items(), strict=False):
+        fig.add_bar(
+            x=centres,
+            y=shares(values),
+            name=label,
+            marker_color=PALETTE[colour],
+            opacity=0.7,
+            hovertemplate="cosine %{x:.2f}: %{y:.1f} % of " + label + "<extra></extra>",
+        )
+    buttons = [
+        {"label": label, "method": "update", "args": [{"y": [shares(v) for v in by.values()]}]}
+        for label, by in groups.items()
+    ]
+    fig.update_layout(
+        title=title,
+        barmode="overlay",
+        bargap=0,
+        xaxis_title="cosine",
+        yaxis_title="share of pairs (%)",
+        margin_t=120,
+        legend={"y": 1.0},
+        updatemenus=_buttons(buttons) if len(buttons) > 1 else [],
+    )
+    return fig
+
+
+def contribution_bars(
+    shares: Mapping[str, NDArray[np.float64]], top: int = 12, title: str = ""
+) -> go.Figure:
+    """How much each dimension gives to the mean cosine of random pairs; strongest first.
+
+    Parameters
+    ----------
+    shares : mapping of str to ndarray, shape (dim,)
+        Button label -> share of each dimension, in percent of the mean cosine.
+    top : int, default 12
+        Number of dimensions shown; the rest is one bar.
+    title : str, default ""
+    """
+
+    def bars(values: NDArray[np.float64]) -> tuple[list[str], NDArray[np.float64]]:
+        order = np.argsort(-values)
+        rest = values[order[top:]].sum()
+        labels = [f"dim {i}" for i in order[:top]] + [f"other {len(values) - top}"]
+        return labels, np.round(np.append(values[order[:top]], rest), 2)
+
+    labels, heights = bars(next(iter(shares.values())))
+    fig = go.Figure(
+        go.Bar(
+            x=labels,
+            y=heights,
+            marker_color=[PALETTE["blue"]] * top + [PALETTE["grey"]],
+            hovertemplate="%{x}: %{y:.1f} %<extra></extra>",
+        )
+    )
+    buttons = [
+        {"label": label, "method": "update", "args": [{"x": [bars(v)[0]], "y": [bars(v)[1]]}]}
+        for label, v in shares.items()
+    ]
+    fig.update_layout(
+        title=title,
+        xaxis_title="dimension, strongest first",
+        yaxis_title="share of the mean cosine (%)",
+        margin_t=110,
+        updatemenus=_buttons(buttons) if len(buttons) > 1 else [],
+    )
+    return fig
+
+
+def score_dots(
+    scores: Mapping[str, Mapping[str, float]], title: str = "", axis: str = "Spearman x 100"
+) -> go.Figure:
+    """Scores by data set (one line each), one marker for each method.
+
+    Parameters
+    ----------
+    scores : mapping of str to mapping of str to float
+        Method -> data set -> score.
+    title, axis : str
+        Title of the figure and of the score axis; name the aggregation there.
+    """
+    symbols = ["circle-open", "circle", "diamond", "square", "triangle-up", "x"]
+    colours = ["grey", "blue", "orange", "green", "vermillion", "purple"]
+    fig = go.Figure()
+    sets = list(next(iter(scores.values())))
+    for name in sets:  # a thin line joins the methods on one set
+        values = [by[name] for by in scores.values() if name in by]
+        fig.add_scatter(
+            x=[min(values), max(values)],
+            y=[name, name],
+            mode="lines",
+            line={"color": "rgba(128,128,128,0.4)", "width": 2},
+            showlegend=False,
+            hoverinfo="skip",
+        )
+    for k, (method, by) in enumerate(scores.items()):
+        fig.add_scatter(
+            x=[round(value, 2) for value in by.values()],
+            y=list(by),
+            mode="markers",
+            name=method,
+            marker={"symbol": symbols[k % 6], "color": PALETTE[colours[k % 6]], "size": 11},
+            hovertemplate="%{y}: %{x:.2f}<extra>" + method + "</extra>",
+        )
+    fig.update_layout(title=title, xaxis_title=axis, yaxis_title="", height=460, margin_t=110)
+    fig.update_yaxes(categoryorder="array", categoryarray=sets[::-1])
+    return fig
+
+
+def loss_curve(
+    loss: Sequence[float], baselines: Mapping[str, float], title: str = ""
+) -> go.Figure:
+    """Training loss by step, with horizontal lines to compare it with.
+
+    Parameters
+    ----------
+    loss : sequence of float
+        Bits per dimension at each step.
+    baselines : mapping of str to float
+        Name -> bits per dimension.
+    title : str, default ""
+    """
+    fig = go.Figure(
+        go.Scatter(
+            x=list(range(len(loss))),
+            y=np.round(loss, 4),
+            mode="lines",
+            name="flow, batch by batch",
+            line={"color": PALETTE["blue"]},
+            hovertemplate="step %{x}: %{y:.3f} bits<extra></extra>",
+        )
+    )
+    for (label, value), dash, colour in zip(
+        baselines.items(), ["dash", "dot"], ["orange", "green"], strict=False
+    ):
+        fig.add_scatter(
+            x=[0, len(loss) - 1],
+            y=[round(value, 4)] * 2,
+            mode="lines",
+            name=label,
+            line={"dash": dash, "color": PALETTE[colour]},
+            hovertemplate=f"{label}: %{{y:.3f}} bits<extra></extra>",
+        )
+    fig.update_layout(
+        title=title, xaxis_title="training step", yaxis_title="bits per dimension", margin_t=100
+    )
+    return fig
+
+
+def spectrum_lines(spectra: Mapping[str, NDArray[np.float64]], title: str = "") -> go.Figure:
+    """Variance along the principal directions, each spectrum as a share of its total.
+
+    Parameters
+    ----------
+    spectra : mapping of str to ndarray, shape (dim,)
+        Name -> variances, largest first.
+    title : str, default ""
+    """
+    fig = go.Figure()
+    for (label, values), colour, dash in zip(
+        spectra.items(),
+        ["grey", "orange", "green", "blue"],
+        ["solid", "dash", "dot", "solid"],
+        strict=False,
+    ):
+        share = 100 * values / values.sum()
+        fig.add_scatter(
+            x=list(range(1, len(share) + 1)),
+            y=[float(f"{value:.4g}") for value in share],
+            mode="lines",
+            name=label,
+            line={"color": PALETTE[colour], "dash": dash},
+            hovertemplate="direction %{x}: %{y:.3g} %<extra>" + label + "</extra>",
+        )
+    fig.update_layout(
+        title=title,
+        xaxis_title="principal direction, strongest first",
+        yaxis_title="share of the variance (%)",
+        margin_t=100,
+    )
+    fig.update_yaxes(type="log")
+    return fig
+
+
+def _buttons(buttons: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [
+        {
+            "type": "buttons",
+            "direction": "right",
+            "buttons": buttons,
+            "x": 0,
+            "xanchor": "left",
+            "y": 1.12,
+            "yanchor": "bottom",
+            "showactive": True,
+            "bgcolor": "rgba(128,128,128,0.15)",
+        }
+    ]

@@ -1,0 +1,136 @@
+"""Stored runs: numbers together with how they came about.
+
+A run is a JSON file under ``data/results/<table>/<name>.json``.  The command line writes it; the
+book reads it.  It names model and fingerprint, data and fingerprints, settings, seed, versions,
+device, date and command, so that every number in the book can be traced and made again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import shlex
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertflow_lite.paths import data_file
+
+__all__ = ["load_run", "provenance", "store_run", "write_json"]
+
+PACKAGES = ("bertflow-lite", "torch", "transformers", "numpy", "scipy", "scikit-learn")
+
+
+def provenance(
+    *, model: str, fingerprint: str, seed: int | list[int], device: str, **settings: Any
+) -> dict[str, Any]:
+    """Say how a run came about.
+
+    Parameters
+    ----------
+    model, fingerprint : str
+        The encoder's name and the digest of its weights.
+    seed : int or list of int
+        Random state(s) of the run.
+    device : str
+        Where it ran, for instance ``"cpu"``.
+    **settings
+        Whatever else the numbers depend on: layers, presets, data fingerprints.
+
+    Returns
+    -------
+    dict
+        Also with versions, machine, threads, date and the command that was typed.
+    """
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else platform.machine()
+    return {
+        "model": model,
+        "fingerprint": fingerprint,
+        "seed": seed,
+        **settings,
+        "device": f"{device} ({name})",
+        "threads": torch.get_num_threads(),
+        "versions": {"python": platform.python_version()} | {p: _version(p) for p in PACKAGES},
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "command": " ".join(["python -m bertflow_lite", *map(shlex.quote, sys.argv[1:])]),
+    }
+
+
+def store_run(
+    table: str, name: str, how: Mapping[str, Any], results: Any, folder: Path | None = None
+) -> Path:
+    """Write a run to ``<folder>/<table>/<name>.json``.
+
+    Parameters
+    ----------
+    table, name : str
+        What was measured, and on which model (or other distinction).
+    how : mapping
+        From `provenance`.
+    results : JSON-able
+        The numbers.
+    folder : Path, optional
+        Default: ``data/results`` of the project.
+
+    Returns
+    -------
+    Path
+        The file written.
+    """
+    folder = folder or data_file("results")
+    path = folder / table / f"{name.replace('/', '--')}.json"
+    write_json(path, {"table": table, "how": dict(how), "results": results})
+    return path
+
+
+def load_run(table: str, name: str, folder: Path | None = None) -> dict[str, Any]:
+    """Read a stored run: a dict with ``table``, ``how`` and ``results``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such run; the message names those there are.
+    """
+    folder = folder or data_file("results")
+    path = folder / table / f"{name.replace('/', '--')}.json"
+    if not path.exists():
+        there = sorted(f"{p.parent.name}/{p.stem}" for p in folder.glob("*/*.json"))
+        raise FileNotFoundError(
+            f"no stored run {table}/{path.stem}. There are: {', '.join(there) or 'none'}."
+        )
+    run: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return run
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON so that a reader sees the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_text(path, text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text atomically: to a file beside it, then rename."""
+    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        Path(scratch).chmod(0o644)  # mkstemp makes it readable for its owner only
+        os.replace(scratch, path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
