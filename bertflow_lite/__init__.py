@@ -25,6 +25,7 @@ from bertflow_lite.evaluate import (
 from bertflow_lite.flow import Glow
 from bertflow_lite.linear import Standardizer, TopDirectionRemover, Whitener
 from bertflow_lite.models import list_models
+from bertflow_lite.runs import load_run
 from bertflow_lite.word_vectors import WordVectorEncoder
 
 try:
@@ -48,6 +49,7 @@ __all__ = [
     "list_datasets",
     "list_models",
     "load_encoder",
+    "load_run",
     "load_sts",
     "make_calibrator",
     "pair_cosines",

@@ -15,10 +15,18 @@ from pathlib import Path
 
 import numpy as np
 
-from .download import Verify, download_sts, sts_url
-from .pairs import SentencePairs
-from .paths import cache_dir, data_file, tidy_path
-from .senteval import COUNTS, FILES, check_count, files_of, read_part, read_scores, read_table
+from bertflow_lite.download import Verify, download_sts, sts_url
+from bertflow_lite.pairs import SentencePairs
+from bertflow_lite.paths import cache_dir, data_file, tidy_path
+from bertflow_lite.senteval import (
+    COUNTS,
+    FILES,
+    check_count,
+    files_of,
+    read_part,
+    read_scores,
+    read_table,
+)
 
 __all__ = ["DATASETS", "DatasetInfo", "SentencePairs", "list_datasets", "load_sts"]
 

@@ -22,7 +22,7 @@ from typing import Literal, cast
 from filelock import FileLock
 from tqdm import tqdm
 
-from .paths import cache_dir, data_file, tidy_path
+from bertflow_lite.paths import cache_dir, data_file, tidy_path
 
 __all__ = ["STS_URL", "Verify", "download_sts", "fetch", "sts_url"]
 

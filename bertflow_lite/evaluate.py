@@ -18,8 +18,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .pairs import SentencePairs
-from .similarity import Floats, as_rows, as_values, auc, cosine, rank_correlation, spearman
+from bertflow_lite.pairs import SentencePairs
+from bertflow_lite.similarity import (
+    Floats,
+    as_rows,
+    as_values,
+    auc,
+    cosine,
+    rank_correlation,
+    spearman,
+)
 
 __all__ = [
     "Aggregation",

@@ -7,6 +7,7 @@ figure, so that they work in a page without a kernel.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -75,7 +76,7 @@ def similarity_scatter(
             hovertemplate="%{text}<br>cosine %{y:.3f}<extra></extra>",
             marker={"color": PALETTE[colour], "symbol": symbol, "size": 7, "opacity": 0.75},
         )
-    buttons = [
+    buttons: list[dict[str, Any]] = [
         {
             "label": label,
             "method": "update",
@@ -126,7 +127,7 @@ def cosine_histograms(
             opacity=0.7,
             hovertemplate="cosine %{x:.2f}: %{y:.1f} % of " + label + "<extra></extra>",
         )
-    buttons = [
+    buttons: list[dict[str, Any]] = [
         {"label": label, "method": "update", "args": [{"y": [shares(v) for v in by.values()]}]}
         for label, by in groups.items()
     ]
@@ -172,7 +173,7 @@ def contribution_bars(
             hovertemplate="%{x}: %{y:.1f} %<extra></extra>",
         )
     )
-    buttons = [
+    buttons: list[dict[str, Any]] = [
         {"label": label, "method": "update", "args": [{"x": [bars(v)[0]], "y": [bars(v)[1]]}]}
         for label, v in shares.items()
     ]
@@ -226,9 +227,7 @@ def score_dots(
     return fig
 
 
-def loss_curve(
-    loss: Sequence[float], baselines: Mapping[str, float], title: str = ""
-) -> go.Figure:
+def loss_curve(loss: Sequence[float], baselines: Mapping[str, float], title: str = "") -> go.Figure:
     """Training loss by step, with horizontal lines to compare it with.
 
     Parameters
@@ -301,7 +300,7 @@ def spectrum_lines(spectra: Mapping[str, NDArray[np.float64]], title: str = "") 
     return fig
 
 
-def _buttons(buttons: list[dict[str, object]]) -> list[dict[str, object]]:
+def _buttons(buttons: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             "type": "buttons",

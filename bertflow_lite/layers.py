@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
 
 __all__ = ["LAYER_NAMES", "LayerChoice", "LayersArgument", "resolve_layers"]
 
@@ -88,10 +87,9 @@ def resolve_layers(layers: LayersArgument, n_states: int) -> LayerChoice:
         indices = layers if isinstance(layers, tuple) else (layers,)
     if not indices:
         raise ValueError("layers is an empty tuple: name at least one hidden state.")
-    index: Any  # a caller may pass anything
+    if not all(isinstance(index, Integral) for index in indices):
+        raise ValueError(f"layers {label!r} holds something that is not a whole number.")
     for index in indices:
-        if not isinstance(index, Integral):
-            raise ValueError(f"layers {label!r} holds {index!r}, which is not a whole number.")
         if not -n_states <= index < n_states:
             raise ValueError(
                 f"layers {label!r} asks for hidden state {index}; this model has {n_states} "

@@ -8,6 +8,7 @@ vectors, see `word_vectors`).  Any other name is a folder on disk or a hub id su
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import hashlib
@@ -193,12 +194,15 @@ def _from_transformers(
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()  # "Loading weights" is no news for a small model
+    if not Path(folder).is_dir() and not download:
+        folder = _hub_cache_folder(name)
     local = Path(folder).is_dir()
-    options: dict[str, Any] = {"local_files_only": local or not download}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=local)
+        if len(tokenizer) <= len(tokenizer.all_special_tokens):
+            raise ValueError("its tokenizer has no words, only special tokens")
         model, loading = AutoModel.from_pretrained(
-            folder, dtype=dtype, output_loading_info=True, **options
+            folder, dtype=dtype, output_loading_info=True, local_files_only=local
         )
     except Exception as error:  # the readers of weights and tokenizers raise types of their own
         if local:
@@ -206,20 +210,10 @@ def _from_transformers(
                 f"the folder {folder!r} does not hold a complete transformers model "
                 f"(config.json, weights, tokenizer): {error}"
             ) from error
-        if not isinstance(error, (OSError, ValueError)):
-            raise
-        close = difflib.get_close_matches(name, PACKAGED_MODELS, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        advice = (
-            "The hub did not give it: check the name and the connection"
-            if download
-            else "Pass download=True (command line: --download) to fetch it from the hub"
-        )
-        raise FileNotFoundError(
-            f"no model {name!r} here: it is not a packaged model "
-            f"({', '.join(PACKAGED_MODELS)}), not a folder, and not in the local hub cache."
-            f"{hint} {advice}. ({error})"
-        ) from error
+        if isinstance(error, (OSError, ValueError)):
+            advice = f"The hub did not give it: check the name and the connection. ({error})"
+            raise _not_found(name, advice) from error
+        raise
     # transformers fills what a file lacks with random numbers.  A pooler often is lacking, since
     # masked language models have none, and no embedding here passes through it.
     missing = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
@@ -229,6 +223,30 @@ def _from_transformers(
             f"among them {', '.join(missing[:3])}: they belong to another model or are cut short."
         )
     return model, tokenizer
+
+
+def _hub_cache_folder(name: str) -> str:
+    """Folder of a hub model that was fetched before; FileNotFoundError when there is none.
+
+    transformers finds it too, but its hub client may ask the network even so.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    with contextlib.suppress(ValueError):  # raised for what cannot be a hub id
+        found = try_to_load_from_cache(name, "config.json")
+        if isinstance(found, str):
+            return str(Path(found).parent)
+    advice = "Pass download=True (command line: --download) to fetch it from the hub."
+    raise _not_found(name, advice)
+
+
+def _not_found(name: str, advice: str) -> FileNotFoundError:
+    close = difflib.get_close_matches(name, PACKAGED_MODELS, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return FileNotFoundError(
+        f"no model {name!r} here: it is not a packaged model ({', '.join(PACKAGED_MODELS)}), "
+        f"not a folder, and not in the local hub cache.{hint} {advice}"
+    )
 
 
 def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
@@ -277,7 +295,15 @@ def _fingerprint(model: Any, tokenizer: Any) -> str:
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         # .view(uint8): the bytes as they are, also for types that NumPy lacks (bfloat16).
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    words = backend.to_str() if backend is not None else str(sorted(tokenizer.get_vocab().items()))
-    digest.update(words.encode("utf-8", "surrogatepass"))
+    digest.update(_tokenizer_text(tokenizer).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:16]
+
+
+def _tokenizer_text(tokenizer: Any) -> str:
+    """Write what a tokenizer does as text, without truncation and padding, which each call sets."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return str(sorted(tokenizer.get_vocab().items()))
+    content = json.loads(backend.to_str())
+    content.update(truncation=None, padding=None)
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False)

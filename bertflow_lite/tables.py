@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from tabulate import tabulate
 
-from bertflow_lite.calibrate import make_calibrator
+from bertflow_lite.calibrate import FlowCalibrator, make_calibrator
 from bertflow_lite.datasets import load_sts
 from bertflow_lite.encode import Encoder
 from bertflow_lite.evaluate import bootstrap_interval, score_sts
@@ -139,7 +139,7 @@ def run_sts(
                         n_pairs=score.n_pairs,
                         fitted_on=len(fitted) if model is not None else 0,
                         bits_per_dim=model.bits_per_dim(to_fit)
-                        if hasattr(model, "bits_per_dim")
+                        if isinstance(model, FlowCalibrator)
                         else None,
                         dead_dimensions=dead,
                         seconds=seconds,

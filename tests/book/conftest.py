@@ -1,0 +1,59 @@
+"""Fixtures: the built book, and a browser to look at it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "_build" / "html"
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+def _is_stale() -> bool:
+    stamp = SITE / ".built"
+    if not stamp.exists():
+        return True
+    files = [path for path in (ROOT / "book").rglob("*") if "__pycache__" not in path.parts]
+    newest = max(path.stat().st_mtime for path in [*files, ROOT / "_config.yml", ROOT / "_toc.yml"])
+    return newest > stamp.stat().st_mtime
+
+
+@pytest.fixture(scope="session")
+def site() -> Path:
+    """The folder of the built book, built first when it is missing or stale."""
+    if _is_stale():
+        shutil.rmtree(ROOT / "_build", ignore_errors=True)
+        tool = Path(sys.executable).with_name("jupyter-book")
+        command = [str(tool), "build", "-W", "-n", "--keep-going", "--quiet", "."]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        (SITE / ".built").touch()
+    return SITE
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[object]:
+    """A headless Chromium, driven by playwright."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    named = os.environ.get("CHROMIUM")
+    program = named or next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if program is None:
+        pytest.skip("no Chromium found (install one, or name it in CHROMIUM)")
+    quiet = [
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+    ]
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=quiet)
+        yield browser
+        browser.close()

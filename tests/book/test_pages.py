@@ -1,0 +1,144 @@
+"""The built pages, read as files: nothing from another server, and every figure described."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.book
+
+# Attributes from which a browser loads something by itself. A plain link (<a href>) is not one.
+LOADING = {
+    "audio": ("src",),
+    "embed": ("src",),
+    "iframe": ("src", "srcdoc"),
+    "image": ("href", "xlink:href"),
+    "img": ("src", "srcset"),
+    "input": ("src",),
+    "link": ("href",),
+    "object": ("data",),
+    "script": ("src",),
+    "source": ("src", "srcset"),
+    "use": ("href", "xlink:href"),
+    "video": ("src", "poster"),
+}
+ELSEWHERE = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
+CSS_ELSEWHERE = re.compile(r"""(?:@import\s+|url\()\s*["']?\s*(?:https?:)?//[^)"']+""")
+CONTENT_DELIVERY = re.compile(
+    r"https?://[\w.-]*(?:cdn\.|jsdelivr|unpkg|cdnjs|googleapis|gstatic|plot\.ly)[^\s\"']*"
+)
+
+
+class Page(HTMLParser):
+    """What a page loads, and its figures."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.figures: list[str] = []
+        self.divs = 0
+        self.images_without_alt: list[str] = []
+        self.text = path.read_text(encoding="utf-8")
+        self.feed(self.text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        not_loaded = found.get("rel", "") in ("canonical", "next", "prev", "author", "license")
+        if not (tag == "link" and not_loaded):
+            self.loads += [found[name] for name in LOADING.get(tag, ()) if name in found]
+        classes = found.get("class", "").split()
+        if "bertflow-figure" in classes:
+            self.figures.append(found.get("aria-label", "") if found.get("role") == "img" else "")
+        self.divs += "plotly-graph-div" in classes
+        if tag == "img" and "alt" not in found:
+            self.images_without_alt.append(found.get("src", ""))
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Page]:
+    found = {p.relative_to(site).as_posix(): Page(p) for p in sorted(site.rglob("*.html"))}
+    return {name: page for name, page in found.items() if not name.startswith("_static/")}
+
+
+def _notebook_pages() -> list[Path]:
+    return sorted((ROOT / "book").glob("*.ipynb"))
+
+
+def test_every_page_of_the_contents_is_there(pages: dict[str, Page]) -> None:
+    contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    names = [contents["root"]]
+    names += [chapter["file"] for part in contents["parts"] for chapter in part["chapters"]]
+    assert {f"{name}.html" for name in names} <= pages.keys()
+
+
+def test_no_page_loads_anything_from_elsewhere(pages: dict[str, Page]) -> None:
+    bad = {n: [u for u in page.loads if ELSEWHERE.match(u)] for n, page in pages.items()}
+    assert not {name: urls for name, urls in bad.items() if urls}
+
+
+def test_no_page_names_a_content_delivery_server(pages: dict[str, Page]) -> None:
+    bad = {name: CONTENT_DELIVERY.findall(page.text) for name, page in pages.items()}
+    assert not {name: urls for name, urls in bad.items() if urls}
+
+
+def test_no_style_sheet_loads_anything_from_elsewhere(site: Path) -> None:
+    bad = {
+        str(path.relative_to(site)): CSS_ELSEWHERE.findall(path.read_text(encoding="utf-8"))
+        for path in [*site.rglob("*.css"), *site.rglob("*.html")]
+    }
+    assert not {name: urls for name, urls in bad.items() if urls}
+
+
+def test_what_pages_load_is_in_the_site(site: Path, pages: dict[str, Page]) -> None:
+    missing = []
+    for name, page in pages.items():
+        for url in page.loads:
+            if url.startswith(("data:", "#")) or ELSEWHERE.match(url):
+                continue
+            file = (site / name).parent / url.split("?")[0].split("#")[0]
+            if not file.exists():
+                missing.append(f"{name}: {url}")
+    assert not missing
+
+
+def test_every_stored_figure_is_drawn_and_described(pages: dict[str, Page]) -> None:
+    for path in _notebook_pages():
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        outputs = [out for cell in notebook["cells"] for out in cell.get("outputs", [])]
+        stored = [out for out in outputs if "application/vnd.plotly.v1+json" in out.get("data", {})]
+        page = pages[f"book/{path.stem}.html"]
+        assert len(page.figures) == page.divs == len(stored), path.stem
+        for label in page.figures:
+            assert len(label) >= 20, f"{path.stem}: a figure's description is {label!r}"
+
+
+def test_every_picture_has_a_description(pages: dict[str, Page]) -> None:
+    bad = {name: page.images_without_alt for name, page in pages.items()}
+    assert not {name: sources for name, sources in bad.items() if sources}
+
+
+def test_only_pages_with_figures_load_plotly(pages: dict[str, Page]) -> None:
+    for name, page in pages.items():
+        assert any("plotly.min.js" in url for url in page.loads) == bool(page.divs), name
+
+
+def test_mathjax_is_pruned(site: Path) -> None:
+    folder = site / "_static" / "mathjax"
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert 1e6 < size < 4e6
+
+
+def test_no_page_shows_a_path_of_this_machine(site: Path, pages: dict[str, Page]) -> None:
+    assert not [name for name, page in pages.items() if str(ROOT) in page.text]
+
+
+def test_colab_opens_each_notebook(pages: dict[str, Page]) -> None:
+    repository = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["repository"]
+    owner = repository["url"].removeprefix("https://github.com/")
+    for path in _notebook_pages():
+        link = f"/github/{owner}/blob/{repository['branch']}/book/{path.name}"
+        assert link in pages[f"book/{path.stem}.html"].text

@@ -1,0 +1,124 @@
+"""Fixtures that several test modules share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bertflow_lite.encode import Encoder
+from bertflow_lite.models import LoadedModel, load_model
+
+_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "senteval"
+
+# The words that the tiny models know.
+WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "tree", "red", "blue", "one", "two"]
+WORDS += ["three", "and", "not", "is", "it", "."]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep the tests out of the user's cache; BERTFLOW_TEST_CACHE names one to use again."""
+    named = os.environ.get("BERTFLOW_TEST_CACHE")
+    folder = Path(named) if named else tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BERTFLOW_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the test an empty cache of its own."""
+    monkeypatch.setenv("BERTFLOW_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def real_data(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the folder of the real STS data, set as BERTFLOW_DATA, or skip."""
+    folder = Path(os.environ.get("BERTFLOW_DATA") or _BESIDE)
+    if not (folder / "downstream").is_dir() and not (folder / "senteval").is_dir():
+        pytest.skip(f"the real STS data is not in {folder}; set BERTFLOW_DATA to its folder")
+    monkeypatch.setenv("BERTFLOW_DATA", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm() -> LoadedModel:
+    """Load the packaged MiniLM once for all tests."""
+    return load_model("minilm", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def tiny_bert_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Save a random BERT: 2 blocks, 16-d, 24 tokens at most, dropout in training mode."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    folder = tmp_path_factory.mktemp("tiny-bert")
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(WORDS) + 4,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=26,  # two more than its tokenizer allows, as in RoBERTa
+        initializer_range=0.5,
+    )
+    BertModel(config).save_pretrained(folder)
+    save_tokenizer(folder, special=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_llama_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Save a random causal model: 2 blocks, 16-d, no [CLS], no token added to a sentence."""
+    import torch
+    from transformers import LlamaConfig, LlamaModel
+
+    folder = tmp_path_factory.mktemp("tiny-llama")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(WORDS) + 4,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=24,
+        initializer_range=0.5,
+    )
+    LlamaModel(config).save_pretrained(folder)
+    save_tokenizer(folder, special=False)
+    return folder
+
+
+@pytest.fixture
+def tiny_bert(tiny_bert_folder: Path, own_cache: Path) -> Encoder:
+    """Give a fresh encoder over the tiny BERT, with an empty cache."""
+    return Encoder(load_model(tiny_bert_folder, device="cpu"), max_length=24)
+
+
+@pytest.fixture
+def tiny_llama(tiny_llama_folder: Path, own_cache: Path) -> Encoder:
+    """Give a fresh encoder over the tiny causal model, with an empty cache."""
+    return Encoder(load_model(tiny_llama_folder, device="cpu"), max_length=24)
+
+
+def save_tokenizer(folder: Path, *, special: bool) -> None:
+    """Save a tokenizer of whole words, with BERT's special tokens or with none added."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = {"unk_token": "[UNK]"}
+    if special:
+        ends = [("[CLS]", 2), ("[SEP]", 3)]
+        tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, ends)
+        names |= {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=24, **names)
+    fast.save_pretrained(folder)
