@@ -53,9 +53,7 @@ def info(
         typer.echo(json.dumps(content, indent=1, default=list))
         return
     typer.echo(f"bertflow-lite {__version__} · device {device} · cache {cache}\n")
-    lines: list[list[Any]] = [
-        [m.name, m.description, _mark(m.found), m.where] for m in models
-    ]
+    lines: list[list[Any]] = [[m.name, m.description, _mark(m.found), m.where] for m in models]
     typer.echo(tabulate(lines, ["model", "what it is", "here", "where, or how to get it"]))
     typer.echo("Also: any transformers folder, or a hub id with --download.\n")
     lines = [[d.name, d.pairs, _mark(d.found), d.where] for d in sets]
@@ -154,6 +152,97 @@ def sts(
             return
         typer.echo(f"{model}, {encoder.dim}-d; calibrators fitted on: {fit_on}\n")
         typer.echo(format_results(results, aggregation))
+
+
+@app.command()
+def geometry(
+    model: Annotated[str, typer.Option(help="minilm, smollm2, a folder, or a hub id.")],
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
+    views: Annotated[bool, typer.Option(help="UMAP and PCA coordinates (umap-learn).")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    store: Annotated[
+        str | None, typer.Option(help="Store the run as data/results/geometry/STORE.json.")
+    ] = None,
+    download: Annotated[bool, typer.Option(help="Fetch a missing model.")] = False,
+) -> None:
+    """Measure word and sentence spaces: Table 1, isotropy by layer, before and after."""
+    with _clear_errors():
+        from bertflow_lite.encode import Encoder, load_encoder
+        from bertflow_lite.geometry_runs import run_geometry
+        from bertflow_lite.runs import provenance, store_run
+
+        encoder = load_encoder(model, device=device, download=download)
+        if not isinstance(encoder, Encoder):
+            raise ValueError(f"{model!r} has no layers to measure; give a transformer.")
+        results = run_geometry(encoder, views=views, progress=sys.stderr.isatty())
+        how = provenance(
+            model=model,
+            fingerprint=encoder.fingerprint,
+            seed=results["settings"]["random_state"],
+            device=str(encoder.device),
+            max_length=encoder.max_length,
+            data=results["settings"]["sets"],
+        )
+        if store is not None:
+            store_run("geometry", store, how, results)
+        if as_json:
+            typer.echo(json.dumps({"how": how, "results": results}, indent=1))
+            return
+        table = results["words"]["table1"]
+        lines: list[list[Any]] = [["words of one token", *table["n_words"]]]
+        lines += [["mean l2 norm", *table["norm"]]]
+        lines += [[f"mean distance, k={k}", *row] for k, row in table["distance"].items()]
+        lines += [[f"mean dot product, k={k}", *row] for k, row in table["dot"].items()]
+        head = ["rank of word frequency", *(f"[{a}, {b})" for a, b in table["bins"])]
+        typer.echo(tabulate(lines, head, floatfmt=".2f"))
+
+
+@app.command()
+def pmi(
+    model: Annotated[
+        str, typer.Option(help="toy (the exact toy world), smollm2, a folder, or a hub id.")
+    ] = "toy",
+    contexts: Annotated[int, typer.Option(min=4, help="Contexts of a model to probe.")] = 3000,
+    seed: Annotated[int, typer.Option(help="Random state.")] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    store: Annotated[
+        str | None, typer.Option(help="Store the run as data/results/pmi/STORE.json.")
+    ] = None,
+    download: Annotated[bool, typer.Option(help="Fetch a missing model.")] = False,
+) -> None:
+    """Show Eq. 1-3 in numbers: in an exact toy world, or in a language model with its head."""
+    with _clear_errors():
+        from bertflow_lite.models import find_device
+        from bertflow_lite.pmi_runs import run_probe, run_toy
+        from bertflow_lite.runs import provenance, store_run
+
+        toy = model == "toy"
+        where = "cpu" if toy else str(find_device(device))
+        results = (
+            run_toy(seed=seed)
+            if toy
+            else run_probe(model, n_contexts=contexts, seed=seed, device=where, download=download)
+        )
+        how = provenance(
+            model=model,
+            fingerprint="" if toy else results["model"]["fingerprint"],
+            seed=seed,
+            device=where,
+            data={} if toy else results["contexts"]["source"],
+        )
+        if store is not None:
+            store_run("pmi", store, how, results)
+        if as_json:
+            typer.echo(json.dumps({"how": how, "results": results}, indent=1))
+            return
+        if toy:
+            shares = {"trained": results["fit"]["shares"]}
+        else:
+            shares = {name: row["shares"] for name, row in results["regression"].items()}
+        terms = list(next(iter(shares.values())))
+        lines = [[name, *(row[term] for term in terms)] for name, row in shares.items()]
+        typer.echo(tabulate(lines, ["share of the variance of h.w", *terms], floatfmt=".3f"))
 
 
 WRITERS = {".json": "", ".csv": "", ".md": "github", ".tex": "latex_booktabs"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import overload
 
@@ -29,6 +30,8 @@ Embeddings = NDArray[np.float32]
 # Sentences are looked up, tokenised and stored in shards of this many, so that memory stays
 # bounded and an interrupted run loses little.
 SHARD = 4096
+# Finished rows of a shard are stored at least this often, for the run that is killed outright.
+KEEP_SECONDS = 20.0
 # Padded tokens in one batch.  A GPU wants many; a CPU gains nothing beyond its caches.
 BATCH_TOKENS = {"cpu": 2048, "mps": 16384, "cuda": 65536}
 
@@ -198,14 +201,23 @@ class Encoder:
                 known = np.logical_and.reduce([self._cache.read(shard, s, view[s]) for s in slots])
                 bar.update(int(known.sum()))
                 done: list[int] = []
+                kept_at = time.monotonic()
                 try:
                     for rows in self._encode_rows(shard, np.flatnonzero(~known), view):
                         done.extend(rows)
                         bar.update(len(rows))
+                        if time.monotonic() - kept_at > KEEP_SECONDS:
+                            self._keep(shard, done, view)
+                            kept_at = time.monotonic()
                 finally:  # also when interrupted: what was encoded is kept
-                    for slot in slots if done else []:
-                        self._cache.write([shard[row] for row in done], slot, view[slot][done])
+                    self._keep(shard, done, view)
         return pooled
+
+    def _keep(self, shard: list[str], done: list[int], view: dict[str, Embeddings]) -> None:
+        """Move the finished rows into the cache, and forget that they were waiting for it."""
+        for slot, vectors in view.items() if done else ():
+            self._cache.write([shard[row] for row in done], slot, vectors[done])
+        done.clear()
 
     def _encode_rows(
         self, shard: list[str], rows: NDArray[np.intp], view: dict[str, Embeddings]

@@ -12,6 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from bertflow_lite.calibrate import PRESETS, FlowCalibrator, make_calibrator
+from bertflow_lite.datasets import load_sts
+from bertflow_lite.encode import Encoder
 from bertflow_lite.linear import DeadDimensionWarning, Standardizer, TopDirectionRemover, Whitener
 from bertflow_lite.train import NonFiniteLossError
 
@@ -215,3 +217,13 @@ def test_make_calibrator_joins_with_plus_and_leaves_none_out():
 def test_make_calibrator_names_what_it_does_not_know(name, message):
     with pytest.raises(ValueError, match=message):
         make_calibrator(name)
+
+
+def test_the_dead_dimensions_of_minilms_last_layer_do_no_harm(minilm):
+    sentences = load_sts("mini-sts").sentences[:100]
+    x = Encoder(minilm).encode(sentences, "last")
+    with pytest.warns(DeadDimensionWarning, match="3 of 384 dimensions"):
+        flow = small().fit(x)
+    z = flow.transform(x)
+    assert np.isfinite(z).all() and np.abs(z).max() < 20
+    assert_allclose(flow.inverse_transform(z), x, rtol=0, atol=1e-5)

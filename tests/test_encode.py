@@ -163,6 +163,20 @@ def test_an_interrupted_run_keeps_what_it_had(tiny_bert, monkeypatch):
     assert_allclose(found, tiny_bert.encode(TINY), atol=1e-6)
 
 
+def test_finished_rows_are_kept_from_time_to_time(tiny_bert, monkeypatch):
+    monkeypatch.setitem(encode.BATCH_TOKENS, "cpu", 1)
+    monkeypatch.setattr(encode, "KEEP_SECONDS", -1.0)
+    kept: list[int] = []
+
+    def look(*_):
+        out = np.empty((len(TINY), 16), dtype=np.float32)
+        kept.append(int(tiny_bert._cache.read(TINY, "mean:2", out).sum()))
+
+    tiny_bert.model.register_forward_pre_hook(look)
+    tiny_bert.encode(TINY, "last")
+    assert kept == [0, 1, 2, 3, 4, 5]
+
+
 def test_max_length_cuts_and_has_a_cache_of_its_own(tiny_bert, tiny_bert_folder):
     short = Encoder(load_model(tiny_bert_folder, device="cpu"), max_length=4)
     long = "the cat sat on the mat ."
