@@ -1,0 +1,431 @@
+"""Everything that the chapter on anisotropy shows about one model, measured in one go.
+
+`run_geometry` gives a dict that JSON can hold; the command line stores it, the chapter and
+`figures_geometry` read it.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow_lite.calibrate import FlowCalibrator, make_calibrator
+from bertflow_lite.datasets import load_sts
+from bertflow_lite.encode import Encoder
+from bertflow_lite.evaluate import bootstrap_interval
+from bertflow_lite.first_token import measure_first_token
+from bertflow_lite.geometry import (
+    effective_rank,
+    frequency_shares,
+    iso_score,
+    mean_cosine,
+    partition_score,
+    sampled_mean_cosine,
+    singular_values,
+)
+from bertflow_lite.linear import (
+    DeadDimensionWarning,
+    Standardizer,
+    TopDirectionRemover,
+    principal_directions,
+)
+from bertflow_lite.pairs import SentencePairs
+from bertflow_lite.similarity import Floats, _unit_rows, spearman
+from bertflow_lite.word_frequency import (
+    WordCounts,
+    load_word_counts,
+    mean_log_frequency,
+    wordfreq_words,
+)
+from bertflow_lite.word_similarity import (
+    WORD_SETS,
+    WeightedWhitening,
+    embed_words,
+    load_word_pairs,
+    remove_frequency,
+    score_word_pairs,
+)
+from bertflow_lite.word_table import BINS, WordEmbeddings, find_neighbours, make_table1
+
+__all__ = ["CALIBRATORS", "LAYERS", "default_sets", "measure_space", "run_geometry"]
+
+logger = logging.getLogger(__name__)
+
+CALIBRATORS = ("none", "sn", "natsv:1", "natsv:10", "sn+natsv:6", "whiten", "flow")
+LAYERS = ("last2avg", "first-last")
+# Flows are fitted on few sentences here; one epoch would be as little as 24 steps.
+FLOW_STEPS = 500
+N_SHOWN_WORDS = 1000
+N_SPECTRUM = 80
+VIEWS = ("none", "whiten", "flow")
+
+
+def run_geometry(
+    model: Encoder | str,
+    *,
+    sets: Sequence[SentencePairs] | None = None,
+    layers: Sequence[str] = LAYERS,
+    calibrators: Sequence[str] = CALIBRATORS,
+    n_resamples: int = 1000,
+    views: bool = True,
+    random_state: int = 0,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Measure a model's word and sentence spaces (Section 2.2, Table 1, and after).
+
+    Parameters
+    ----------
+    model : Encoder or str
+        An encoder, or the name to load one by.
+    sets : sequence of SentencePairs, optional
+        Default: `default_sets`.
+    layers : sequence of str, default ("last2avg", "first-last")
+        Layer choices that are calibrated.  Every single layer is measured raw besides.
+    calibrators : sequence of str, default `CALIBRATORS`
+        As `make_calibrator` takes them; each is fitted on the different sentences of the set.
+    n_resamples : int, default 1000
+        Bootstrap resamples of the STS intervals.
+    views : bool, default True
+        Compute PCA and UMAP coordinates of the first set's sentences (needs umap-learn).
+    random_state : int, default 0
+        Seed of pairs, flows, resamples and UMAP.
+    progress : bool, default False
+        Progress bars.
+
+    Returns
+    -------
+    dict
+        ``words``: Table 1 and the word space; ``word_similarity``: Spearman with ratings, by
+        calibration; ``layers``, ``calibrated``: by set, the measures of `measure_space`;
+        ``first_token``: the layers of the first set without each sentence's first token;
+        ``views``: coordinates; ``settings``: what they depend on.
+    """
+    if isinstance(model, str):
+        from bertflow_lite.encode import load_encoder
+
+        loaded = load_encoder(model)
+        if not isinstance(loaded, Encoder):
+            raise ValueError(f"{model!r} has no layers to measure; give a transformer.")
+        model = loaded
+    sets = default_sets() if sets is None else list(sets)
+    counts = load_word_counts()
+    words = WordEmbeddings.of(model, counts.words)
+    out: dict[str, Any] = {
+        "words": _measure_words(model, words, counts),
+        "word_similarity": _score_words(model, words, counts, random_state),
+        "layers": {},
+        "calibrated": {},
+        "settings": {
+            "sets": {_label(pairs): pairs.fingerprint for pairs in sets},
+            "n_sentences": {_label(pairs): len(set(pairs.sentences)) for pairs in sets},
+            "flow_steps": FLOW_STEPS,
+            "random_state": random_state,
+            "word_counts": counts.source,
+        },
+    }
+    out["first_token"] = measure_first_token(model, sets[0]) if sets else []
+    for pairs in sets:
+        logger.info("sentence space on %s", _label(pairs))
+        every = list(range(model.n_layers + 1))
+        raw = model.encode(pairs.sentences, [*every, *layers], progress=progress)
+        options: dict[str, Any] = {
+            "counts": counts,
+            "n_resamples": n_resamples,
+            "random_state": random_state,
+        }
+        out["layers"][_label(pairs)] = [
+            measure_space(raw[str(layer)], pairs, **options) for layer in every
+        ]
+        out["calibrated"][_label(pairs)] = {
+            layer: {
+                name: measure_space(
+                    _calibrate(raw[layer], pairs, name, random_state),
+                    pairs,
+                    spectrum=True,
+                    **options,
+                )
+                for name in calibrators
+            }
+            for layer in layers
+        }
+        if views and pairs is sets[0]:
+            out["views"] = _make_views(raw[layers[0]], pairs, counts, layers[0], random_state)
+    rounded: dict[str, Any] = _round(out)
+    return rounded
+
+
+def default_sets(*, most_pairs: int = 1500) -> list[SentencePairs]:
+    """mini-sts, and STS-B's validation pairs where the real data is present."""
+    sets = [load_sts("mini-sts")]
+    try:
+        sts = load_sts("stsb", split="dev")
+    except FileNotFoundError:
+        logger.info("the real STS-B is not here; mini-sts only")
+        return sets
+    return [*sets, sts if len(sts) <= most_pairs else sts.select(list(range(most_pairs)))]
+
+
+def measure_space(
+    embeddings: NDArray[np.floating[Any]],
+    pairs: SentencePairs,
+    *,
+    counts: WordCounts,
+    n_resamples: int = 1000,
+    random_state: int = 0,
+    spectrum: bool = False,
+) -> dict[str, Any]:
+    """Measure the space of a set's sentences, and score it on the set.
+
+    Geometry is measured on the set's different sentences, the score on its pairs.
+
+    Parameters
+    ----------
+    embeddings : ndarray, shape (2 * n_pairs, dim)
+        One row for each of ``pairs.sentences``.
+    pairs : SentencePairs
+        The set.
+    counts : WordCounts
+        Where word frequencies come from.
+    n_resamples, random_state : int
+        Of the bootstrap, and of the random pairs.
+    spectrum : bool, default False
+        Also give the centred singular values, divided by the largest, at up to 80 indices.
+
+    Returns
+    -------
+    dict
+        ``mean_cosine`` (with ``low``, ``high``) over all pairs, ``sampled_cosine`` over 10,000
+        random ones, ``effective_rank`` and ``effective_rank_raw`` (not centred), ``iso_score``,
+        ``partition_score`` (rows of unit length), ``frequency`` and ``length``
+        (`frequency_shares` with mean log word frequency, and with the log of the number of
+        words), ``sts``, ``sts_low``, ``sts_high``, and ``sts_centred``: the score after
+        subtracting the mean.
+    """
+    rows, texts = _different_sentences(pairs)
+    x = embeddings[rows]
+    exact, sampled = mean_cosine(x), sampled_mean_cosine(x, random_state=random_state)
+    singular = singular_values(x)
+    interval = bootstrap_interval(
+        pairs, embeddings, n_resamples=n_resamples, random_state=random_state
+    )
+    centred = embeddings - x.mean(axis=0)
+    n_words = np.array([len(text.split()) for text in texts])
+    out = {
+        "mean_cosine": {"estimate": exact.estimate, "low": exact.low, "high": exact.high},
+        "sampled_cosine": {"estimate": sampled.estimate, "low": sampled.low, "high": sampled.high},
+        "effective_rank": effective_rank(singular),
+        "effective_rank_raw": effective_rank(singular_values(x, center=False)),
+        "iso_score": iso_score(x),
+        "partition_score": partition_score(_unit_rows(x.astype(np.float64))),
+        "mean_norm": float(np.linalg.norm(x, axis=1).mean()),
+        "frequency": frequency_shares(
+            x, mean_log_frequency(texts, counts), n_directions=5
+        ).to_dict(),
+        "length": frequency_shares(x, np.log(n_words), n_directions=5).to_dict(),
+        "sts": interval.estimate,
+        "sts_low": interval.low,
+        "sts_high": interval.high,
+        "sts_centred": bootstrap_interval(pairs, centred, n_resamples=1).estimate,
+    }
+    if spectrum:
+        at = np.unique(np.geomspace(1, len(singular), N_SPECTRUM).round().astype(int))
+        out["spectrum"] = {
+            "index": at.tolist(),
+            "value": (singular[at - 1] / singular[0]).tolist(),
+        }
+    return out
+
+
+def _calibrate(
+    embeddings: NDArray[np.floating[Any]], pairs: SentencePairs, name: str, random_state: int
+) -> NDArray[np.floating[Any]]:
+    """Fit on the different sentences of the set, as the paper's "target" setting does."""
+    rows, _ = _different_sentences(pairs)
+    calibrator: Any = make_calibrator(name, random_state=random_state)
+    if calibrator is None:
+        return embeddings
+    if isinstance(calibrator, FlowCalibrator):
+        calibrator.set_params(min_steps=FLOW_STEPS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeadDimensionWarning)  # minilm's last layer has three
+        result: NDArray[np.floating[Any]] = calibrator.fit(embeddings[rows]).transform(embeddings)
+    return result
+
+
+def _measure_words(model: Encoder, words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
+    measured = words.up_to(BINS[-1][1])
+    neighbours = find_neighbours(words.vectors, words.rows)
+    n = len(measured.words)
+    first = type(neighbours)(*(values[:n] for values in vars(neighbours).values()))
+    # Two other readings of "rank": wordfreq's, and the rank among one-token words only.
+    other = {word: rank for rank, word in enumerate(wordfreq_words())}
+    by_wordfreq = np.array([other.get(word, len(other)) for word in words.words], dtype=np.intp)
+    own = words.vectors[words.rows]
+    norms = np.linalg.norm(own, axis=1)
+    f = counts.log_frequency(words.words)
+    mean = own.mean(axis=0, dtype=np.float64)
+    _, directions = principal_directions(own, mean)
+    plane = (own - mean) @ directions[:2].T
+    shown = np.unique(np.geomspace(1, len(words.words), N_SHOWN_WORDS).round().astype(int)) - 1
+    singular = singular_values(own)
+    at = np.unique(np.geomspace(1, len(singular), N_SPECTRUM).round().astype(int))
+    exact = mean_cosine(own)
+    return {
+        "n_vectors": len(words.vectors),
+        "n_left_out": words.n_left_out,
+        "n_words": len(words.words),
+        "dim": int(own.shape[1]),
+        "table1": make_table1(measured, first).to_dict(),
+        "table1_wordfreq": make_table1(words, neighbours, ranks=by_wordfreq).to_dict(),
+        "table1_one_token_ranks": make_table1(
+            words, neighbours, ranks=np.arange(len(words.words))
+        ).to_dict(),
+        "spearman_with_rank": {  # over the words of Table 1
+            "norm": spearman(measured.ranks, norms[:n]),
+            "distance": spearman(measured.ranks, first.distance.mean(axis=1)),
+            "distance_over_norm": spearman(measured.ranks, first.distance.mean(axis=1) / norms[:n]),
+            "dot": spearman(measured.ranks, first.dot.mean(axis=1)),
+        },
+        "spearman_norm_distance": spearman(norms[:n], first.distance.mean(axis=1)),
+        "space": {
+            "mean_cosine": {"estimate": exact.estimate, "low": exact.low, "high": exact.high},
+            "effective_rank": effective_rank(singular),
+            "iso_score": iso_score(own),
+            "partition_score": partition_score(own),
+            "partition_score_unit": partition_score(_unit_rows(own.astype(np.float64))),
+            "frequency": frequency_shares(own, f, n_directions=10).to_dict(),
+            "spectrum": {
+                "index": at.tolist(),
+                "value": (singular[at - 1] / singular[0]).tolist(),
+            },
+        },
+        "shown": {
+            "word": [words.words[i] for i in shown],
+            "rank": words.ranks[shown].tolist(),
+            "norm": norms[shown].tolist(),
+            "distance": neighbours.distance[shown].mean(axis=1).tolist(),
+            "dot": neighbours.dot[shown].mean(axis=1).tolist(),
+            "neighbours": [
+                " ".join(words.tokens[row] for row in neighbours.by_distance[i, :3]) for i in shown
+            ],
+            "pca": {"x": plane[shown, 0].tolist(), "y": plane[shown, 1].tolist()},
+        },
+    }
+
+
+def _score_words(
+    model: Encoder, words: WordEmbeddings, counts: WordCounts, random_state: int
+) -> dict[str, Any]:
+    """Spearman with ratings by calibration; everything is fitted on the words of one token."""
+    fit_on = words.vectors[words.rows].astype(np.float64)
+    n = np.array([counts.counts[counts.rank[word]] for word in words.words], dtype=np.float64)
+    f = counts.log_frequency(words.words)
+    uniform, zipf = WeightedWhitening(fit_on), WeightedWhitening(fit_on, n)
+    # As many directions as Mu and Viswanath null for word vectors: about dim / 100.
+    nulled = TopDirectionRemover(max(1, fit_on.shape[1] // 100)).fit(fit_on)
+    standard = Standardizer().fit(fit_on)
+    flow = FlowCalibrator.from_preset("paper", random_state=random_state)
+    flow.fit(fit_on.astype(np.float32))
+    methods: dict[str, Any] = {
+        "none": lambda x: x,
+        "centred": lambda x: x - uniform.mean,
+        "zipf-centred": lambda x: x - zipf.mean,
+        "no frequency direction": lambda x: remove_frequency(fit_on, f, x),
+        "sn": standard.transform,
+        f"natsv:{nulled.k}": nulled.transform,
+        "whiten": uniform.transform,
+        "zipf-whiten": zipf.transform,
+        "flow": lambda x: flow.transform(x.astype(np.float32)),
+    }
+    out: dict[str, Any] = {
+        "fitted_on": len(fit_on),
+        "effective_words": {  # 1 / sum p^2: how many words the weighted moments rest on
+            "uniform": float(len(n)),
+            "zipf": float(n.sum() ** 2 / (n**2).sum()),
+        },
+        "sets": {},
+    }
+    for name in WORD_SETS:
+        pairs = load_word_pairs(name)
+        first, tokens1 = embed_words(model, pairs.words1)
+        second, tokens2 = embed_words(model, pairs.words2)
+        single = (tokens1 == 1) & (tokens2 == 1)
+        scores = {}
+        for method, apply in methods.items():
+            a, b = apply(first.astype(np.float64)), apply(second.astype(np.float64))
+            part = type(pairs)(name, (), (), pairs.ratings[single])
+            scores[method] = {
+                "all": score_word_pairs(pairs, a, b),
+                "one_token": score_word_pairs(part, a[single], b[single]),
+            }
+        out["sets"][name] = {
+            "n_pairs": len(pairs),
+            "n_one_token": int(single.sum()),
+            "scores": scores,
+        }
+    return out
+
+
+def _make_views(
+    embeddings: NDArray[np.floating[Any]],
+    pairs: SentencePairs,
+    counts: WordCounts,
+    layer: str,
+    random_state: int,
+) -> dict[str, Any]:
+    """PCA and UMAP coordinates of a set's different sentences, raw, whitened, after the flow."""
+    try:
+        from umap import UMAP
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "the UMAP views need umap-learn: pip install umap-learn, or pass views=False"
+        ) from error
+    rows, texts = _different_sentences(pairs)
+    coordinates: dict[str, Any] = {}
+    for name in VIEWS:
+        x = _calibrate(embeddings, pairs, name, random_state)[rows]
+        mean = x.mean(axis=0, dtype=np.float64)
+        _, directions = principal_directions(x, mean)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # UMAP says that a seed makes it use one thread
+            umap: Floats = UMAP(metric="cosine", random_state=random_state).fit_transform(x)
+        pca = (x - mean) @ directions[:2].T
+        coordinates[name] = {
+            method: {"x": xy[:, 0].tolist(), "y": xy[:, 1].tolist()}
+            for method, xy in (("pca", pca), ("umap", umap))
+        }
+    return {
+        "set": _label(pairs),
+        "layer": layer,
+        "row": rows,  # in pairs.sentences; the texts are not stored twice
+        "log_frequency": mean_log_frequency(texts, counts).tolist(),
+        "coordinates": coordinates,
+    }
+
+
+def _different_sentences(pairs: SentencePairs) -> tuple[list[int], list[str]]:
+    """Row of the first occurrence of each different sentence, and the sentences."""
+    first: dict[str, int] = {}
+    for row, text in enumerate(pairs.sentences):
+        first.setdefault(text, row)
+    return list(first.values()), list(first)
+
+
+def _label(pairs: SentencePairs) -> str:
+    return pairs.name if pairs.name == "mini-sts" else f"{pairs.name}-{pairs.split}"
+
+
+def _round(value: Any) -> Any:
+    """Five significant digits: nothing here is known better, and the file stays small."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {str(key): _round(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_round(item) for item in value]
+    return value
