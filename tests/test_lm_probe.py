@@ -121,6 +121,7 @@ def test_contexts_equal_one_plain_pass_each(lm: LanguageModel, contexts: Context
 
 
 def test_targets_are_what_stands_there(lm: LanguageModel, contexts: Contexts) -> None:
+    assert {SENTENCES[i] for i in contexts.sentences} == set(SENTENCES)
     for text, target in zip(contexts.texts, contexts.targets, strict=True):
         word = lm.tokenizer.convert_ids_to_tokens(int(target))
         if lm.kind == "masked":
