@@ -36,7 +36,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
     # What the released code runs by default.  It sums the losses of the two sentences of a pair,
     # each a mean over 32 pairs, and clips that sum's gradient at 1: the same as clipping the
-    # gradient of the mean over 64 sentences at 0.5, since its optimiser ignores the scale.
+    # gradient of the mean over 64 sentences at 0.5, since its optimizer ignores the scale.
     "released-code": {
         "levels": 3,
         "permutation": "reverse",
@@ -64,13 +64,13 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
     actnorm, coupling : bool, default True
         Leave a layer out, for the ablation.
     data_init : bool, default True
-        Initialise the actnorms from data before training.
+        Initialize the actnorms from data before training.
     init_rows : int, default 4096
-        Largest number of rows, drawn at random, that the initialisation looks at.
+        Largest number of rows, drawn at random, that the initialization looks at.
     epochs : int, default 1
         Passes over the data.
     min_steps : int, default 0
-        Train for more epochs where ``epochs`` of them give fewer optimiser steps than this: small
+        Train for more epochs where ``epochs`` of them give fewer optimizer steps than this: small
         data sets then get enough training.
     batch_size : int, default 32
         Sentences in a training batch.
@@ -81,7 +81,7 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
     max_grad_norm : float or None, default 1.0
         Gradient clipping.
     random_state : int, default 0
-        Seed of initial weights, permutations, initialisation rows and batch order.
+        Seed of initial weights, permutations, initialization rows and batch order.
     device : str, optional
         Where the flow runs; default: the GPU if there is one, else the CPU.
     progress : bool, default False
@@ -157,7 +157,7 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         ----------
         name : {"paper", "released-code", "recommended"}
             ``"paper"``: Table 7.  ``"released-code"``: three levels, channel reversal, no
-            data-dependent initialisation, its own optimiser.  ``"recommended"``: what we advise.
+            data-dependent initialization, its own optimizer.  ``"recommended"``: what we advise.
         **changes
             Settings that replace the preset's.
         """

@@ -29,9 +29,9 @@ def frequency_direction(w: Floats, p_word: Floats) -> Floats:
     Least squares over words with a free constant and scale; shape (width,).
     """
     target = np.log(p_word)
-    centred = w - w.mean(axis=0)
+    centered = w - w.mean(axis=0)
     # The normal equations need no second copy of w, which is large in a real model.
-    solution = np.linalg.lstsq(centred.T @ centred, centred.T @ (target - target.mean()))[0]
+    solution = np.linalg.lstsq(centered.T @ centered, centered.T @ (target - target.mean()))[0]
     return np.asarray(solution / np.linalg.norm(solution))
 
 

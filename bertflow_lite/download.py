@@ -57,7 +57,7 @@ def download_sts(
     """Fetch the SentEval archive and put its STS and SICK files into the cache.
 
     Every file must have its known SHA-256, or hold the known text spaced or cased otherwise:
-    copies of SentEval's data differ in how they tokenise (``isn't``, ``isn ' t``), which an
+    copies of SentEval's data differ in how they tokenize (``isn't``, ``isn ' t``), which an
     uncased BERT does not see. A file that is neither stays out of the cache.
 
     Parameters

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 Embeddings = NDArray[np.float32]
 
-# Sentences are looked up, tokenised and stored in shards of this many, so that memory stays
+# Sentences are looked up, tokenized and stored in shards of this many, so that memory stays
 # bounded and an interrupted run loses little.
 SHARD = 4096
 # Finished rows of a shard are stored at least this often, for the run that is killed outright.

@@ -39,7 +39,7 @@ PAPER_TABLE1: dict[str, Any] = {
 }
 
 _BIN_NAMES = ["0 to 99", "100 to 499", "500 to 4,999", "5,000 to 9,999"]
-_COLORS = ["grey", "blue", "vermillion", "green", "purple", "orange", "sky", "yellow"]
+_COLORS = ["gray", "blue", "vermillion", "green", "purple", "orange", "sky", "yellow"]
 _MARKS = ["circle", "square", "diamond", "triangle-up", "cross", "x", "star", "pentagon"]
 
 
@@ -51,7 +51,7 @@ def plot_table1(tables: Mapping[str, Mapping[str, Any]], *, k: int = 3) -> go.Fi
     tables : mapping of str to dict
         For each model's name its ``run["words"]["table1"]``.
     k : int, default 3
-        Number of neighbours: 3, 5 or 7.
+        Number of neighbors: 3, 5 or 7.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def plot_table1(tables: Mapping[str, Mapping[str, Any]], *, k: int = 3) -> go.Fi
 
 
 def plot_word_norms(words: Mapping[str, Any]) -> go.Figure:
-    """Norm of each shown word against its frequency rank, coloured by its neighbours' distance.
+    """Norm of each shown word against its frequency rank, colored by its neighbors' distance.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def plot_word_norms(words: Mapping[str, Any]) -> go.Figure:
         },
         text=shown["word"],
         # Plotly reads hover text as HTML, and some tokens are "<".
-        customdata=list(zip(shown["distance"], map(html.escape, shown["neighbours"]), strict=True)),
+        customdata=list(zip(shown["distance"], map(html.escape, shown["neighbors"]), strict=True)),
         hovertemplate="<b>%{text}</b><br>rank %{x:,}<br>norm %{y:.2f}<br>distance to 7 nearest "
         "%{customdata[0]:.2f}<br>nearest: %{customdata[1]}<extra></extra>",
         showlegend=False,
@@ -202,7 +202,7 @@ def plot_first_token(
 
 
 def plot_spectra(calibrated: Mapping[str, Mapping[str, Any]]) -> go.Figure:
-    """Singular spectra, centred and divided by the largest, one line a calibrator.
+    """Singular spectra, centered and divided by the largest, one line a calibrator.
 
     Parameters
     ----------
@@ -305,7 +305,7 @@ def plot_sentences(
     method : {"umap", "pca"}, default "umap"
         Which coordinates.
     kinds : sequence of str, optional
-        A kind for each of `sentences` (``[*pairs.kinds] * 2``): colours the marks by it, instead
+        A kind for each of `sentences` (``[*pairs.kinds] * 2``): colors the marks by it, instead
         of by word frequency.
 
     Raises

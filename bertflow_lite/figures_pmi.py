@@ -18,7 +18,7 @@ __all__ = [
     "frequency_figure",
     "gauge_figure",
     "languages_figure",
-    "neighbours_figure",
+    "neighbors_figure",
     "probe_similarity_figure",
     "reliance_figure",
     "scatter_figure",
@@ -34,7 +34,7 @@ TERM_COLORS = {
     "PMI": PALETTE["blue"],
     "log p(x)": PALETTE["orange"],
     "lambda_c": PALETTE["purple"],
-    "residual": PALETTE["grey"],
+    "residual": PALETTE["gray"],
 }
 LINE_STYLES = (
     (PALETTE["blue"], "solid", "circle"),
@@ -61,10 +61,10 @@ def terms_figure(heatmap: Run) -> go.Figure:
         for rows in zip(pmi, log_p, lambda_c, strict=True)
     ]
     layers = {
-        "score h_c . w_x": _centred(score),
+        "score h_c . w_x": _centered(score),
         "PMI(x, c)": pmi,
-        "log p(x), mean taken off": _centred(log_p),
-        "lambda_c, mean taken off": _centred(lambda_c),
+        "log p(x), mean taken off": _centered(log_p),
+        "lambda_c, mean taken off": _centered(lambda_c),
     }
     limit = max(abs(v) for rows in layers.values() for row in rows for v in row)
     fig = go.Figure()
@@ -143,7 +143,7 @@ def width_figure(widths: Mapping[str, Run]) -> go.Figure:
             line={"color": style[0], "dash": "dot", "width": 1},
             hovertemplate="width %{x}<br>least std %{y:.2g} nats<extra></extra>",
         )
-    fig.add_hline(y=0.01, line_dash="dash", line_color=PALETTE["grey"], annotation_text="0.01")
+    fig.add_hline(y=0.01, line_dash="dash", line_color=PALETTE["gray"], annotation_text="0.01")
     fig.update_xaxes(title_text="width of the vectors", type="log", dtick="D2")
     fig.update_yaxes(
         title_text="std of h.w - log p* - lambda_c, nats", type="log", exponentformat="e"
@@ -285,19 +285,19 @@ def languages_figure(languages: Run) -> go.Figure:
     return fig
 
 
-def neighbours_figure(items: Sequence[Run], what: str) -> go.Figure:
-    """Draw nearest neighbours by dot product beside those by PMI; a dropdown picks the item.
+def neighbors_figure(items: Sequence[Run], what: str) -> go.Figure:
+    """Draw nearest neighbors by dot product beside those by PMI; a dropdown picks the item.
 
     Parameters
     ----------
     items : list of dict
-        ``run_toy()["neighbours"]["words"]`` or ``["contexts"]``, or those of `run_probe`.
+        ``run_toy()["neighbors"]["words"]`` or ``["contexts"]``, or those of `run_probe`.
     what : str
         What an item is, for instance ``"context"``.
     """
     if not items:
-        raise ValueError("there are no items to show neighbours of.")
-    columns = [_neighbour_columns(item) for item in items]
+        raise ValueError("there are no items to show neighbors of.")
+    columns = [_neighbor_columns(item) for item in items]
     fig = go.Figure(
         go.Table(
             columnwidth=[5, 1, 5, 1],
@@ -323,7 +323,7 @@ def neighbours_figure(items: Sequence[Run], what: str) -> go.Figure:
         }
         for item, cells in zip(items, columns, strict=True)
     ]
-    fig = _menu(fig, buttons, f"Neighbours of a {what} (bold: in both lists)")
+    fig = _menu(fig, buttons, f"Neighbors of a {what} (bold: in both lists)")
     fig.update_layout(updatemenus=[{"x": 0, "xanchor": "left"}], height=560)
     return fig
 
@@ -343,7 +343,7 @@ def scatter_figure(scatter: Run) -> go.Figure:
     }
     columns["sum of all three"] = [sum(three) for three in zip(*columns.values(), strict=True)]
     fig = go.Figure()
-    kinds = {"evenly": PALETTE["grey"], "from p(x|c)": PALETTE["blue"]}
+    kinds = {"evenly": PALETTE["gray"], "from p(x|c)": PALETTE["blue"]}
     rows = {kind: [i for i, d in enumerate(scatter["drawn"]) if d == kind] for kind in kinds}
     for kind, color in kinds.items():
         fig.add_scatter(
@@ -426,7 +426,7 @@ def _text(text: str) -> str:
     return html.escape(text, quote=False).replace("$", "&#36;")
 
 
-def _neighbour_columns(item: Run) -> list[list[str]]:
+def _neighbor_columns(item: Run) -> list[list[str]]:
     """Names and values of both rankings, as columns of a table; shared names in bold."""
     shared = {name for name, _ in item["dot"]} & {name for name, _ in item["pmi"]}
     columns = []
@@ -445,7 +445,7 @@ def _line(
     style: tuple[str, str, str],
     hover: str,
 ) -> None:
-    """Add a curve whose dash and marker tell it apart without colour."""
+    """Add a curve whose dash and marker tell it apart without color."""
     color, dash, symbol = style
     fig.add_scatter(
         x=x,
@@ -477,7 +477,7 @@ def _menu(fig: go.Figure, buttons: list[dict[str, Any]], title: str) -> go.Figur
     return fig
 
 
-def _centred(rows: list[list[float]]) -> list[list[float]]:
+def _centered(rows: list[list[float]]) -> list[list[float]]:
     values = [value for row in rows for value in row]
     mean = sum(values) / len(values)
     return [[value - mean for value in row] for row in rows]

@@ -25,7 +25,7 @@ __all__ = [
     "spectrum_lines",
 ]
 
-# The nine kinds of mini-sts in four groups: a reader can tell four colours and shapes apart.
+# The nine kinds of mini-sts in four groups: a reader can tell four colors and shapes apart.
 KIND_GROUPS: dict[str, tuple[str, str, str]] = {
     "near-duplicate": ("same meaning", "blue", "circle"),
     "paraphrase": ("same meaning", "blue", "circle"),
@@ -34,8 +34,8 @@ KIND_GROUPS: dict[str, tuple[str, str, str]] = {
     "negation": ("same words, other meaning", "vermillion", "triangle-up"),
     "role-swap": ("same words, other meaning", "vermillion", "triangle-up"),
     "word-overlap": ("same words, other meaning", "vermillion", "triangle-up"),
-    "same-topic": ("other meaning", "grey", "x"),
-    "unrelated": ("other meaning", "grey", "x"),
+    "same-topic": ("other meaning", "gray", "x"),
+    "unrelated": ("other meaning", "gray", "x"),
 }
 
 
@@ -47,7 +47,7 @@ def similarity_scatter(
     Parameters
     ----------
     pairs : SentencePairs
-        The pairs; where they have kinds, colour and shape show the group of kinds.
+        The pairs; where they have kinds, color and shape show the group of kinds.
     similarities : mapping of str to ndarray, each of shape (n_pairs,)
         Cosines by the name on the button; the first is shown at the start.
     title : str, default ""
@@ -61,7 +61,7 @@ def similarity_scatter(
     x = pairs.gold + np.random.default_rng(0).uniform(-0.06, 0.06, len(pairs))
     first = next(iter(similarities.values()))
     fig = go.Figure()
-    for (label, colour, symbol), chosen in zip(names, rows, strict=True):
+    for (label, color, symbol), chosen in zip(names, rows, strict=True):
         text = [
             f"{pairs.sentences1[i]}<br>{pairs.sentences2[i]}<br>gold {pairs.gold[i]:g}"
             + (f", {kinds[i]}" if kinds[i] else "")
@@ -74,7 +74,7 @@ def similarity_scatter(
             name=label,
             text=text,
             hovertemplate="%{text}<br>cosine %{y:.3f}<extra></extra>",
-            marker={"color": PALETTE[colour], "symbol": symbol, "size": 7, "opacity": 0.75},
+            marker={"color": PALETTE[color], "symbol": symbol, "size": 7, "opacity": 0.75},
         )
     buttons: list[dict[str, Any]] = [
         {
@@ -110,20 +110,20 @@ def cosine_histograms(
         Bins between -1 and 1.
     """
     edges = np.linspace(-1, 1, bins + 1)
-    centres = np.round((edges[:-1] + edges[1:]) / 2, 4)
+    centers = np.round((edges[:-1] + edges[1:]) / 2, 4)
 
     def shares(values: ArrayLike) -> NDArray[np.float64]:
         count, _ = np.histogram(np.clip(np.asarray(values), -1, 1), edges)
         return np.round(100 * count / count.sum(), 3)
 
     fig = go.Figure()
-    colours = ["grey", "blue", "orange", "green"]
-    for colour, (label, values) in zip(colours, next(iter(groups.values())).items(), strict=False):
+    colors = ["gray", "blue", "orange", "green"]
+    for color, (label, values) in zip(colors, next(iter(groups.values())).items(), strict=False):
         fig.add_bar(
-            x=centres,
+            x=centers,
             y=shares(values),
             name=label,
-            marker_color=PALETTE[colour],
+            marker_color=PALETTE[color],
             opacity=0.7,
             hovertemplate="cosine %{x:.2f}: %{y:.1f} % of " + label + "<extra></extra>",
         )
@@ -169,7 +169,7 @@ def contribution_bars(
         go.Bar(
             x=labels,
             y=heights,
-            marker_color=[PALETTE["blue"]] * top + [PALETTE["grey"]],
+            marker_color=[PALETTE["blue"]] * top + [PALETTE["gray"]],
             hovertemplate="%{x}: %{y:.1f} %<extra></extra>",
         )
     )
@@ -200,7 +200,7 @@ def score_dots(
         Title of the figure and of the score axis; name the aggregation there.
     """
     symbols = ["circle-open", "circle", "diamond", "square", "triangle-up", "x"]
-    colours = ["grey", "blue", "orange", "green", "vermillion", "purple"]
+    colors = ["gray", "blue", "orange", "green", "vermillion", "purple"]
     fig = go.Figure()
     sets = list(next(iter(scores.values())))
     for name in sets:  # a thin line joins the methods on one set
@@ -219,7 +219,7 @@ def score_dots(
             y=list(by),
             mode="markers",
             name=method,
-            marker={"symbol": symbols[k % 6], "color": PALETTE[colours[k % 6]], "size": 11},
+            marker={"symbol": symbols[k % 6], "color": PALETTE[colors[k % 6]], "size": 11},
             hovertemplate="%{y}: %{x:.2f}<extra>" + method + "</extra>",
         )
     fig.update_layout(title=title, xaxis_title=axis, yaxis_title="", height=460, margin_t=110)
@@ -248,7 +248,7 @@ def loss_curve(loss: Sequence[float], baselines: Mapping[str, float], title: str
             hovertemplate="step %{x}: %{y:.3f} bits<extra></extra>",
         )
     )
-    for (label, value), dash, colour in zip(
+    for (label, value), dash, color in zip(
         baselines.items(), ["dash", "dot"], ["orange", "green"], strict=False
     ):
         fig.add_scatter(
@@ -256,7 +256,7 @@ def loss_curve(loss: Sequence[float], baselines: Mapping[str, float], title: str
             y=[round(value, 4)] * 2,
             mode="lines",
             name=label,
-            line={"dash": dash, "color": PALETTE[colour]},
+            line={"dash": dash, "color": PALETTE[color]},
             hovertemplate=f"{label}: %{{y:.3f}} bits<extra></extra>",
         )
     fig.update_layout(
@@ -275,9 +275,9 @@ def spectrum_lines(spectra: Mapping[str, NDArray[np.float64]], title: str = "") 
     title : str, default ""
     """
     fig = go.Figure()
-    for (label, values), colour, dash in zip(
+    for (label, values), color, dash in zip(
         spectra.items(),
-        ["grey", "orange", "green", "blue"],
+        ["gray", "orange", "green", "blue"],
         ["solid", "dash", "dot", "solid"],
         strict=False,
     ):
@@ -287,7 +287,7 @@ def spectrum_lines(spectra: Mapping[str, NDArray[np.float64]], title: str = "") 
             y=[float(f"{value:.4g}") for value in share],
             mode="lines",
             name=label,
-            line={"color": PALETTE[colour], "dash": dash},
+            line={"color": PALETTE[color], "dash": dash},
             hovertemplate="direction %{x}: %{y:.3g} %<extra>" + label + "</extra>",
         )
     fig.update_layout(

@@ -28,20 +28,20 @@ from torch.nn import functional as F
 
 __all__ = ["ActNorm", "AdditiveCoupling", "Glow", "Permutation", "Split"]
 
-# Glow's code learns log-scales divided by this number, so that one optimiser step moves a scale
+# Glow's code learns log-scales divided by this number, so that one optimizer step moves a scale
 # by exp(3 * lr), not exp(lr).  The released BERT-flow code keeps it, and so do we.
 LOG_SCALE_FACTOR = 3.0
 
-# Added to a standard deviation before dividing by it in the data-dependent initialisation.
+# Added to a standard deviation before dividing by it in the data-dependent initialization.
 STD_EPSILON = 1e-6
 
 
 class ActNorm(nn.Module):
     """Shift and scale each dimension: ``z = (u + bias) * exp(3 * log_scale)``.
 
-    The *data-dependent initialisation* (`initialize`) sets bias and scale so that the sample it is
+    The *data-dependent initialization* (`initialize`) sets bias and scale so that the sample it is
     given leaves with mean 0 and standard deviation 1 in every dimension.  Without it the layer
-    keeps small random values, as the released code does (``paper_vs_code``: the initialisation is
+    keeps small random values, as the released code does (``paper_vs_code``: the initialization is
     written there but never runs).
 
     Parameters
@@ -150,7 +150,7 @@ class CouplingNetwork(nn.Module):
 
     @torch.no_grad()
     def initialize(self, x: Tensor) -> None:
-        """Initialise both inner actnorms from ``x``, shape (n >= 2, dim_in)."""
+        """Initialize both inner actnorms from ``x``, shape (n >= 2, dim_in)."""
         hidden = F.linear(x, self.weight1)
         self.norm1.initialize(hidden)
         hidden = F.linear(F.relu(self.norm1(hidden)[0]), self.weight2)
@@ -187,7 +187,7 @@ class AdditiveCoupling(nn.Module):
         return torch.cat([z1, z2 - self.network(z1)], dim=1)
 
     def initialize(self, sample: Tensor) -> None:
-        """Initialise the actnorms inside g from ``sample``, shape (n, dim)."""
+        """Initialize the actnorms inside g from ``sample``, shape (n, dim)."""
         self.network.initialize(sample[:, : self.kept])
 
 
@@ -357,7 +357,7 @@ class Glow(nn.Module):
 
     @torch.no_grad()
     def initialize(self, sample: Tensor) -> None:
-        """Data-dependent initialisation of every actnorm, in order, from one sample.
+        """Data-dependent initialization of every actnorm, in order, from one sample.
 
         Parameters
         ----------
@@ -373,7 +373,7 @@ class Glow(nn.Module):
         self._check(sample)
         if len(sample) < 2:
             raise ValueError(
-                f"the initialisation sample has {len(sample)} row(s); it needs at least 2, "
+                f"the initialization sample has {len(sample)} row(s); it needs at least 2, "
                 "since one row has no spread."
             )
         for level, layers in enumerate(self.steps):

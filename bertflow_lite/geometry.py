@@ -5,8 +5,8 @@ values that are not finite (ValueError).
 
 *Isotropic* means that no direction is special; *anisotropic* clouds sit in a narrow cone (Section
 2.2).  The measures look at different sides of this, and they can disagree: the mean cosine sees
-the cone, that is, how far the cloud's centre lies from the origin; IsoScore sees only the shape
-around that centre.
+the cone, that is, how far the cloud's center lies from the origin; IsoScore sees only the shape
+around that center.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def singular_values(x: ArrayLike, *, center: bool = True) -> Floats:
 
 
 def effective_rank(singular: ArrayLike) -> float:
-    """Effective rank (Roy and Vetterli 2007): exp of the entropy of the normalised spectrum.
+    """Effective rank (Roy and Vetterli 2007): exp of the entropy of the normalized spectrum.
 
     The singular values, divided by their sum, are read as a distribution p; the effective rank is
     exp(-sum p log p): 1 when one direction holds everything, dim when all are equally strong.
@@ -259,7 +259,7 @@ def frequency_shares(
     variances, directions = _directions(rows, center=True)
     if f.min() == f.max() or _all_equal(rows):
         raise ValueError("All frequencies or all embeddings are the same: nothing to explain.")
-    f = f - f.mean()  # so that centring the rows as well changes nothing
+    f = f - f.mean()  # so that centering the rows as well changes nothing
     covariance = directions @ (rows.T @ f) / len(f)
     explained = covariance**2 / (f @ f / len(f))  # variance along each direction, explained by f
     k = slice(min(n_directions, len(variances)))

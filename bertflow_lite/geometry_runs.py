@@ -50,7 +50,7 @@ from bertflow_lite.word_similarity import (
     remove_frequency,
     score_word_pairs,
 )
-from bertflow_lite.word_table import BINS, WordEmbeddings, find_neighbours, make_table1
+from bertflow_lite.word_table import BINS, WordEmbeddings, find_neighbors, make_table1
 
 __all__ = ["CALIBRATORS", "LAYERS", "default_sets", "measure_space", "run_geometry"]
 
@@ -194,16 +194,16 @@ def measure_space(
     n_resamples, random_state : int
         Of the bootstrap, and of the random pairs.
     spectrum : bool, default False
-        Also give the centred singular values, divided by the largest, at up to 80 indices.
+        Also give the centered singular values, divided by the largest, at up to 80 indices.
 
     Returns
     -------
     dict
         ``mean_cosine`` (with ``low``, ``high``) over all pairs, ``sampled_cosine`` over 10,000
-        random ones, ``effective_rank`` and ``effective_rank_raw`` (not centred), ``iso_score``,
+        random ones, ``effective_rank`` and ``effective_rank_raw`` (not centered), ``iso_score``,
         ``partition_score`` (rows of unit length), ``frequency`` and ``length``
         (`frequency_shares` with mean log word frequency, and with the log of the number of
-        words), ``sts``, ``sts_low``, ``sts_high``, and ``sts_centred``: the score after
+        words), ``sts``, ``sts_low``, ``sts_high``, and ``sts_centered``: the score after
         subtracting the mean.
     """
     rows, texts = _different_sentences(pairs)
@@ -213,7 +213,7 @@ def measure_space(
     interval = bootstrap_interval(
         pairs, embeddings, n_resamples=n_resamples, random_state=random_state
     )
-    centred = embeddings - x.mean(axis=0)
+    centered = embeddings - x.mean(axis=0)
     n_words = np.array([len(text.split()) for text in texts])
     out = {
         "mean_cosine": {"estimate": exact.estimate, "low": exact.low, "high": exact.high},
@@ -230,7 +230,7 @@ def measure_space(
         "sts": interval.estimate,
         "sts_low": interval.low,
         "sts_high": interval.high,
-        "sts_centred": bootstrap_interval(pairs, centred, n_resamples=1).estimate,
+        "sts_centered": bootstrap_interval(pairs, centered, n_resamples=1).estimate,
     }
     if spectrum:
         at = np.unique(np.geomspace(1, len(singular), N_SPECTRUM).round().astype(int))
@@ -259,9 +259,9 @@ def _calibrate(
 
 def _measure_words(model: Encoder, words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
     measured = words.up_to(BINS[-1][1])
-    neighbours = find_neighbours(words.vectors, words.rows)
+    neighbors = find_neighbors(words.vectors, words.rows)
     n = len(measured.words)
-    first = type(neighbours)(*(values[:n] for values in vars(neighbours).values()))
+    first = type(neighbors)(*(values[:n] for values in vars(neighbors).values()))
     # Two other readings of "rank": wordfreq's, and the rank among one-token words only.
     other = {word: rank for rank, word in enumerate(wordfreq_words())}
     by_wordfreq = np.array([other.get(word, len(other)) for word in words.words], dtype=np.intp)
@@ -281,9 +281,9 @@ def _measure_words(model: Encoder, words: WordEmbeddings, counts: WordCounts) ->
         "n_words": len(words.words),
         "dim": int(own.shape[1]),
         "table1": make_table1(measured, first).to_dict(),
-        "table1_wordfreq": make_table1(words, neighbours, ranks=by_wordfreq).to_dict(),
+        "table1_wordfreq": make_table1(words, neighbors, ranks=by_wordfreq).to_dict(),
         "table1_one_token_ranks": make_table1(
-            words, neighbours, ranks=np.arange(len(words.words))
+            words, neighbors, ranks=np.arange(len(words.words))
         ).to_dict(),
         "spearman_with_rank": {  # over the words of Table 1
             "norm": spearman(measured.ranks, norms[:n]),
@@ -308,10 +308,10 @@ def _measure_words(model: Encoder, words: WordEmbeddings, counts: WordCounts) ->
             "word": [words.words[i] for i in shown],
             "rank": words.ranks[shown].tolist(),
             "norm": norms[shown].tolist(),
-            "distance": neighbours.distance[shown].mean(axis=1).tolist(),
-            "dot": neighbours.dot[shown].mean(axis=1).tolist(),
-            "neighbours": [
-                " ".join(words.tokens[row] for row in neighbours.by_distance[i, :3]) for i in shown
+            "distance": neighbors.distance[shown].mean(axis=1).tolist(),
+            "dot": neighbors.dot[shown].mean(axis=1).tolist(),
+            "neighbors": [
+                " ".join(words.tokens[row] for row in neighbors.by_distance[i, :3]) for i in shown
             ],
             "pca": {"x": plane[shown, 0].tolist(), "y": plane[shown, 1].tolist()},
         },
@@ -333,8 +333,8 @@ def _score_words(
     flow.fit(fit_on.astype(np.float32))
     methods: dict[str, Any] = {
         "none": lambda x: x,
-        "centred": lambda x: x - uniform.mean,
-        "zipf-centred": lambda x: x - zipf.mean,
+        "centered": lambda x: x - uniform.mean,
+        "zipf-centered": lambda x: x - zipf.mean,
         "no frequency direction": lambda x: remove_frequency(fit_on, f, x),
         "sn": standard.transform,
         f"natsv:{nulled.k}": nulled.transform,

@@ -156,7 +156,7 @@ class Standardizer(OneToOneFeatureMixin, _Calibrator):
         return self
 
     def transform(self, X: Any) -> FloatArray:
-        """Standardise embeddings, shape (n, dim)."""
+        """Standardize embeddings, shape (n, dim)."""
         check_is_fitted(self)
         x = self._check(X, reset=False)
         return ((x - self.mean_) / self.scale_).astype(x.dtype)
@@ -202,8 +202,8 @@ class TopDirectionRemover(OneToOneFeatureMixin, _Calibrator):
         """Subtract the mean and what lies along the top directions; shape (n, dim)."""
         check_is_fitted(self)
         x = self._check(X, reset=False)
-        centred = x - self.mean_
-        return (centred - (centred @ self.directions_.T) @ self.directions_).astype(x.dtype)
+        centered = x - self.mean_
+        return (centered - (centered @ self.directions_.T) @ self.directions_).astype(x.dtype)
 
 
 class Whitener(ClassNamePrefixFeaturesOutMixin, _Calibrator):
@@ -279,7 +279,7 @@ def principal_directions(
     """Variances, shape (dim,), and unit directions, shape (dim, dim), strongest first."""
     covariance = np.zeros((x.shape[1], x.shape[1]))
     for start in range(0, len(x), 8192):  # a float64 copy of a block, not of everything
-        centred = x[start : start + 8192] - mean
-        covariance += centred.T @ centred
+        centered = x[start : start + 8192] - mean
+        covariance += centered.T @ centered
     variances, vectors = np.linalg.eigh(covariance / len(x))
     return variances[::-1], vectors.T[::-1]

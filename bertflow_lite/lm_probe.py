@@ -282,7 +282,7 @@ def moments(
     p_word: Floats,
     *,
     weights: str = "pairs",
-    centre_words: bool = False,
+    center_words: bool = False,
 ) -> ScoreMoments:
     """Accumulate means and covariances of the score and the three terms of Eq. 3.
 
@@ -294,7 +294,7 @@ def moments(
     weights : {"pairs", "joint"}, default "pairs"
         ``"pairs"``: each (c, x) counts once, so nearly all are words that nobody would say there.
         ``"joint"``: weighted by p(x, c) = p(x|c) / n, what the model expects to read.
-    centre_words : bool, default False
+    center_words : bool, default False
         Subtract the mean word vector (and bias) from every word first.  No probability changes,
         only lambda_c does.
     """
@@ -307,7 +307,7 @@ def moments(
     first = torch.zeros(4, dtype=torch.float64)
     second = torch.zeros(4, 4, dtype=torch.float64)
     for _, score in _score_blocks(lm, contexts.h):
-        if centre_words:
+        if center_words:
             score = score - score.mean(dim=1, keepdim=True)
         lambda_c = torch.logsumexp(score, dim=1, keepdim=True)
         log_conditional = score - lambda_c

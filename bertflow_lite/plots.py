@@ -28,13 +28,13 @@ PALETTE = {
     "vermillion": "#D55E00",
     "sky": "#56B4E9",
     "purple": "#CC79A7",
-    "grey": "#7B7F86",
+    "gray": "#7B7F86",
     "yellow": "#F0E442",
 }
-"""Okabe and Ito's colours, told apart with any colour vision; grey stands in for their black."""
+"""Okabe and Ito's colors, told apart with any color vision; gray stands in for their black."""
 
-# Grey with the same contrast (4.0) on white as on the book's dark background. In the book itself,
-# static/custom.css gives text the theme's own colour.
+# Gray with the same contrast (4.0) on white as on the book's dark background. In the book itself,
+# static/custom.css gives text the theme's own color.
 _INK = "#7B7F86"
 _GRID = "rgba(128, 128, 128, 0.25)"
 _CONFIG = {"responsive": True, "displaylogo": False}

@@ -246,8 +246,8 @@ def decompose(scores: Floats, conditional: Floats, p_word: Floats) -> Decomposit
         "lambda_c": np.broadcast_to(lambda_c[:, None], scores.shape),
         "residual": residual,
     }
-    centred, total = scores - scores.mean(), scores.var()
-    shares = {name: float((term * centred).mean() / total) for name, term in terms.items()}
+    centered, total = scores - scores.mean(), scores.var()
+    shares = {name: float((term * centered).mean() / total) for name, term in terms.items()}
     variances = {name: float(term.var() / total) for name, term in terms.items()}
     return Decomposition(pmi, log_p, lambda_c, residual, shares, variances)
 
@@ -258,7 +258,7 @@ def needed_width(conditional: Floats, tolerance: float = 1e-8) -> int:
     The lambda_c are free, so it is the rank of ``log p*(x|c)`` with its row means taken off: the
     number of singular values above `tolerance` times the largest.
     """
-    values = np.linalg.svd(_centre_rows(np.log(conditional)), compute_uv=False)
+    values = np.linalg.svd(_center_rows(np.log(conditional)), compute_uv=False)
     return int((values > tolerance * values[0]).sum())
 
 
@@ -272,13 +272,13 @@ def rebalance(h: Floats, w: Floats, share: float = 0.5) -> tuple[Floats, Floats]
 
     Gives h, shape (n_contexts, rank), and w, shape (n_words, rank): empty directions are dropped.
     """
-    left, values, right = np.linalg.svd(_centre_rows(h @ w.T), full_matrices=False)
+    left, values, right = np.linalg.svd(_center_rows(h @ w.T), full_matrices=False)
     rank = int((values > 1e-9 * values[0]).sum())
     spread = values[:rank]
     return left[:, :rank] * spread**share, right[:rank].T * spread ** (1 - share)
 
 
-def _centre_rows(matrix: Floats) -> Floats:
+def _center_rows(matrix: Floats) -> Floats:
     return np.asarray(matrix - matrix.mean(axis=1, keepdims=True))
 
 

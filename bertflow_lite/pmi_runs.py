@@ -56,9 +56,9 @@ Floats = NDArray[np.float64]
 
 FLOW_STEPS = 300  # of the flow that is trained for longer than the paper's one epoch
 
-CALIBRATORS = {"standardised": "sn", "whitened": "whiten", "flow": "flow"}
+CALIBRATORS = {"standardized": "sn", "whitened": "whiten", "flow": "flow"}
 
-# Nouns, verbs and function words for the neighbour explorer; those that are one token are used.
+# Nouns, verbs and function words for the neighbor explorer; those that are one token are used.
 EXPLORED_WORDS = (
     "the", "of", "and", "not", "is", "was", "he", "two", "dog", "man", "woman", "water", "music",
     "guitar", "car", "street", "red", "playing", "running", "said", "president", "police", "killed",
@@ -84,7 +84,7 @@ def run_toy(
     -------
     dict
         ``world``, ``fit``, ``heatmap``, ``gauge``, ``shares_of_spectrum``, ``agreement``,
-        ``reliance``, ``uniform``, ``languages``, ``neighbours``, ``widths`` (empty if not asked
+        ``reliance``, ``uniform``, ``languages``, ``neighbors``, ``widths`` (empty if not asked
         for); see the keys inside.  All correlations are Spearman's.
     """
     started = time.perf_counter()
@@ -113,8 +113,8 @@ def run_toy(
             "largest_gap_lambda_log_partition": np.abs(found.lambda_c - log_z).max(),
             "shares": found.shares,
             "variances": found.variances,
-            "shares_centred_words": found_balanced.shares,
-            "variances_centred_words": found_balanced.variances,
+            "shares_centered_words": found_balanced.shares,
+            "variances_centered_words": found_balanced.variances,
         },
         "heatmap": _heatmap(world, found_balanced.pmi, found_balanced.lambda_c),
         "gauge": _gauge(world, fit, seed),
@@ -126,7 +126,7 @@ def run_toy(
         },
         "reliance": _reliance_curve(size, seed),
         "languages": _languages(seed),
-        "neighbours": _toy_neighbours(world, fit),
+        "neighbors": _toy_neighbors(world, fit),
         "widths": _width_curves(seed) if widths else {},
     }
     logger.info("toy world: %.0f s", time.perf_counter() - started)
@@ -163,7 +163,7 @@ def run_probe(
     -------
     dict
         ``model``, ``contexts``, ``scores``, ``lambda_c``, ``regression`` (by weighting),
-        ``scatter``, ``frequency``, ``similarity``, ``neighbours``.
+        ``scatter``, ``frequency``, ``similarity``, ``neighbors``.
     """
     lm = load_language_model(model, device=device, download=download)
     source = "given"
@@ -196,16 +196,16 @@ def run_probe(
             "correlation_with_norm": spearman(np.linalg.norm(h, axis=1), log_z),
         },
         "regression": {
-            f"{weights}{', centred words' if centred else ''}": _regressions(
-                moments(lm, contexts, p_word, weights=weights, centre_words=centred)
+            f"{weights}{', centered words' if centered else ''}": _regressions(
+                moments(lm, contexts, p_word, weights=weights, center_words=centered)
             )
             for weights in ("pairs", "joint")
-            for centred in (False, True)
+            for centered in (False, True)
         },
         "scatter": _probe_scatter(lm, shown, p_word, rng),
         "frequency": _probe_frequency(lm, p_word, p_halves, h),
         "similarity": _probe_similarity(lm, contexts, p_word, h, n_pairs_of, seed),
-        "neighbours": _probe_neighbours(lm, shown, p_word, rng),
+        "neighbors": _probe_neighbors(lm, shown, p_word, rng),
     }  # fmt: skip
     return dict(_plain(result))
 
@@ -265,7 +265,7 @@ def _variants(
     variants = {
         "raw": h,
         "frequency removed": remove_direction(h, frequency_direction(w, p_word)),
-        "centred": h - h.mean(axis=0),
+        "centered": h - h.mean(axis=0),
     }
     for name in calibrators:
         calibrator = make_calibrator(CALIBRATORS[name], random_state=seed)
@@ -358,7 +358,7 @@ def _reliance_curve(size: tuple[int, int], seed: int) -> list[dict[str, Any]]:
     rows = []
     for spread in (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5):
         world = make_world(*size, reliance_spread=spread, seed=seed)
-        # The softmax optimum in closed form: log p* itself, factorised (`rebalance`).
+        # The softmax optimum in closed form: log p* itself, factorized (`rebalance`).
         h, w = rebalance(np.log(world.conditional), np.eye(size[0]))
         references = {k: v for k, v in _references(world).items() if k in ("overlap", "topics")}
         variants = _variants(h, w, world.p_word, seed, ["whitened"])
@@ -436,7 +436,7 @@ def _heatmap(world: ToyWorld, pmi: Floats, lambda_c: Floats) -> dict[str, Any]:
     }
 
 
-def _toy_neighbours(world: ToyWorld, fit: SoftmaxFit) -> dict[str, Any]:
+def _toy_neighbors(world: ToyWorld, fit: SoftmaxFit) -> dict[str, Any]:
     score = fit.h @ fit.w.T
     contexts = np.argsort(-world.topics.max(axis=1))[:: max(1, len(score) // 12)][:12]
     words = np.argsort(-world.p_word)[:: max(1, score.shape[1] // 12)][:12]
@@ -461,9 +461,9 @@ def _select(contexts: Contexts, rows: NDArray[np.int_]) -> Contexts:
 
 def _r2(x: Floats, y: Floats) -> float:
     """Share of the variance of y, shape (n,), that is linear in x, shape (n, dim)."""
-    centred, target = x - x.mean(axis=0), y - y.mean()
-    slopes = np.linalg.lstsq(centred.T @ centred, centred.T @ target)[0]
-    return float(1 - ((target - centred @ slopes) ** 2).sum() / (target**2).sum())
+    centered, target = x - x.mean(axis=0), y - y.mean()
+    slopes = np.linalg.lstsq(centered.T @ centered, centered.T @ target)[0]
+    return float(1 - ((target - centered @ slopes) ** 2).sum() / (target**2).sum())
 
 
 def _regressions(found: ScoreMoments) -> dict[str, Any]:
@@ -562,7 +562,7 @@ def _probe_similarity(
     }
 
 
-def _probe_neighbours(
+def _probe_neighbors(
     lm: LanguageModel, contexts: Contexts, p_word: Floats, rng: np.random.Generator
 ) -> dict[str, Any]:
     tokens = word_tokens(lm.tokenizer)

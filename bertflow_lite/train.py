@@ -48,7 +48,7 @@ class FlowHistory:
 
     @property
     def steps(self) -> int:
-        """Number of optimiser steps made."""
+        """Number of optimizer steps made."""
         return len(self.loss)
 
 
@@ -76,7 +76,7 @@ def train_flow(
     Parameters
     ----------
     flow : Glow
-        The flow; initialise its actnorms first (`Glow.initialize`) if that is wanted.
+        The flow; initialize its actnorms first (`Glow.initialize`) if that is wanted.
     data : Tensor, shape (n, dim)
         Embeddings, on the flow's device and in its dtype.
     epochs : int, default 1
@@ -152,7 +152,7 @@ def train_flow(
 
 
 class ReleasedCodeAdam(torch.optim.Optimizer):
-    """The optimiser of the released code: Adam as BERT's code writes it.
+    """The optimizer of the released code: Adam as BERT's code writes it.
 
     No bias correction (so the first steps are about three times larger than Adam's), eps 1e-6,
     and weight decay 0.01 taken off every parameter directly, biases and scales included.

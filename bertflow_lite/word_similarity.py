@@ -171,7 +171,7 @@ class WeightedWhitening:
     mean : ndarray, shape (dim,)
         The weighted mean.
     matrix : ndarray, shape (dim, n_kept)
-        What centred vectors are multiplied by.  Directions without variance are dropped.
+        What centered vectors are multiplied by.  Directions without variance are dropped.
 
     Raises
     ------
@@ -188,8 +188,8 @@ class WeightedWhitening:
             raise ValueError("Weights must be at least 0, and one must be above 0.")
         w = w / w.sum()
         self.mean: Floats = w @ rows
-        centred = rows - self.mean
-        variances, directions = np.linalg.eigh((centred.T * w) @ centred)
+        centered = rows - self.mean
+        variances, directions = np.linalg.eigh((centered.T * w) @ centered)
         kept = variances > RELATIVE_VARIANCE * variances[-1]
         if variances[-1] <= 0:
             raise ValueError(f"All {len(rows)} vectors are equal: there is no variance to whiten.")
@@ -203,7 +203,7 @@ class WeightedWhitening:
 def remove_frequency(
     fit_on: NDArray[np.floating[Any]], log_frequency: ArrayLike, vectors: ArrayLike
 ) -> Floats:
-    """Centre vectors and null the one direction along which they move with log frequency.
+    """Center vectors and null the one direction along which they move with log frequency.
 
     Parameters
     ----------
@@ -231,5 +231,5 @@ def remove_frequency(
     if length == 0:
         raise ValueError("No dimension goes with log frequency: there is no direction to remove.")
     direction /= length
-    centred = as_rows(vectors, "the vectors") - mean
-    return np.asarray(centred - np.outer(centred @ direction, direction))
+    centered = as_rows(vectors, "the vectors") - mean
+    return np.asarray(centered - np.outer(centered @ direction, direction))

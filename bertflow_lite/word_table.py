@@ -1,4 +1,4 @@
-"""Table 1: norms of word embeddings and distances to their nearest neighbours, by frequency."""
+"""Table 1: norms of word embeddings and distances to their nearest neighbors, by frequency."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertflow_lite.similarity import Floats
 
-__all__ = ["BINS", "KS", "Neighbours", "Table1", "WordEmbeddings", "find_neighbours", "make_table1"]
+__all__ = ["BINS", "KS", "Neighbors", "Table1", "WordEmbeddings", "find_neighbors", "make_table1"]
 
 BINS = ((0, 100), (100, 500), (500, 5_000), (5_000, 10_000))
 KS = (3, 5, 7)
@@ -131,8 +131,8 @@ class WordEmbeddings:
 
 
 @dataclass(frozen=True)
-class Neighbours:
-    """The k nearest neighbours of some rows, nearest first, by distance and by dot product.
+class Neighbors:
+    """The k nearest neighbors of some rows, nearest first, by distance and by dot product.
 
     Attributes
     ----------
@@ -140,9 +140,9 @@ class Neighbours:
         Rows with the smallest l2 distance, and rows with the largest dot product.  They differ: a
         long vector has a large dot product with everything, but lies far from most.
     distance : ndarray, shape (n, k)
-        l2 distance to the neighbours by distance.
+        l2 distance to the neighbors by distance.
     dot : ndarray, shape (n, k)
-        Dot product with the neighbours by dot product.
+        Dot product with the neighbors by dot product.
     """
 
     by_distance: NDArray[np.intp]
@@ -151,23 +151,23 @@ class Neighbours:
     dot: Floats
 
 
-def find_neighbours(
+def find_neighbors(
     vectors: NDArray[np.floating[Any]], rows: NDArray[np.integer[Any]], k: int = 7
-) -> Neighbours:
-    """Find the nearest neighbours of some rows among all rows, exactly.
+) -> Neighbors:
+    """Find the nearest neighbors of some rows among all rows, exactly.
 
-    A row is never its own neighbour; another row with the same vector is.  Scores are made block
+    A row is never its own neighbor; another row with the same vector is.  Scores are made block
     by block, so that memory does not grow with the number of rows, and found in float32;
-    distances and dot products of the neighbours found are computed anew in float64.
+    distances and dot products of the neighbors found are computed anew in float64.
 
     Parameters
     ----------
     vectors : ndarray, shape (n_vectors, dim)
         All candidates.
     rows : ndarray of int, shape (n,)
-        Whose neighbours to find.
+        Whose neighbors to find.
     k : int, default 7
-        Neighbours, fewer than ``n_vectors``.
+        Neighbors, fewer than ``n_vectors``.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def find_neighbours(
         part = slice(start, start + len(block))
         out = scores[: len(block)]
         torch.matmul(candidates[block], candidates.T, out=out)
-        out[torch.arange(len(block)), block] = -torch.inf  # not its own neighbour
+        out[torch.arange(len(block)), block] = -torch.inf  # not its own neighbor
         nearest = [_top_k(out, k)]
         nearest.append(_top_k(out.sub_(half_squares), k))
         query = candidates[block].double().unsqueeze(1)
@@ -199,7 +199,7 @@ def find_neighbours(
         by_dot[part], by_distance[part] = (index.numpy() for index in nearest)
         dot[part] = (query * found[0]).sum(dim=2).numpy()
         distance[part] = (query - found[1]).norm(dim=2).numpy()
-    return Neighbours(by_distance, by_dot, distance, dot)
+    return Neighbors(by_distance, by_dot, distance, dot)
 
 
 def _top_k(scores: Tensor, k: int) -> Tensor:
@@ -233,10 +233,10 @@ class Table1:
     norm : list of float
         Mean l2 norm.
     distance, dot : dict of int to list of float
-        For each k, the mean l2 distance to the k nearest neighbours by distance, and the mean dot
+        For each k, the mean l2 distance to the k nearest neighbors by distance, and the mean dot
         product with the k nearest by dot product.
     distance_dot : dict of int to list of float
-        For each k, the mean dot product with the k nearest neighbours *by distance*: the other way
+        For each k, the mean dot product with the k nearest neighbors *by distance*: the other way
         to read the caption.
     """
 
@@ -257,7 +257,7 @@ class Table1:
 
 def make_table1(
     words: WordEmbeddings,
-    neighbours: Neighbours | None = None,
+    neighbors: Neighbors | None = None,
     *,
     ranks: NDArray[np.intp] | None = None,
     bins: Sequence[tuple[int, int]] = BINS,
@@ -272,28 +272,28 @@ def make_table1(
     Parameters
     ----------
     words : WordEmbeddings
-        The words; take ``up_to`` the last rank, to find no neighbours for nothing.
-    neighbours : Neighbours, optional
+        The words; take ``up_to`` the last rank, to find no neighbors for nothing.
+    neighbors : Neighbors, optional
         Of ``words.rows``, where they have been found already.
     ranks : ndarray of int, shape (n_words,), optional
         Other ranks than ``words.ranks``.
     bins : sequence of (int, int), default `BINS`
         First rank, and the rank after the last.
     ks : sequence of int, default (3, 5, 7)
-        Numbers of neighbours.
+        Numbers of neighbors.
 
     Raises
     ------
     ValueError
-        If a bin holds no word of one token, or the neighbours do not fit.
+        If a bin holds no word of one token, or the neighbors do not fit.
     """
     ranks = words.ranks if ranks is None else ranks
-    if neighbours is None:
-        neighbours = find_neighbours(words.vectors, words.rows, max(ks))
-    if neighbours.distance.shape[0] != len(ranks) or neighbours.distance.shape[1] < max(ks):
+    if neighbors is None:
+        neighbors = find_neighbors(words.vectors, words.rows, max(ks))
+    if neighbors.distance.shape[0] != len(ranks) or neighbors.distance.shape[1] < max(ks):
         raise ValueError(
-            f"{len(ranks)} words need {max(ks)} neighbours each; there are neighbours of shape "
-            f"{neighbours.distance.shape}."
+            f"{len(ranks)} words need {max(ks)} neighbors each; there are neighbors of shape "
+            f"{neighbors.distance.shape}."
         )
     members = [np.flatnonzero((ranks >= low) & (ranks < high)) for low, high in bins]
     for (low, high), inside in zip(bins, members, strict=True):
@@ -302,7 +302,7 @@ def make_table1(
     own = words.vectors[words.rows]
     norms = np.linalg.norm(own.astype(np.float64), axis=1)
     also = np.stack([(own * words.vectors[column]).sum(axis=1)
-                     for column in neighbours.by_distance.T], axis=1)  # fmt: skip
+                     for column in neighbors.by_distance.T], axis=1)  # fmt: skip
 
     def means(values: Floats) -> dict[int, list[float]]:
         return {k: [float(values[inside, :k].mean()) for inside in members] for k in ks}
@@ -311,7 +311,7 @@ def make_table1(
         tuple((int(low), int(high)) for low, high in bins),
         [len(inside) for inside in members],
         [float(norms[inside].mean()) for inside in members],
-        means(neighbours.distance),
-        means(neighbours.dot),
+        means(neighbors.distance),
+        means(neighbors.dot),
         means(also.astype(np.float64)),
     )

@@ -23,7 +23,7 @@ def test_scatter_draws_each_pair_once_and_buttons_hold_the_other_cosines(pairs) 
     assert button.label == "b"
     switched = np.concatenate(button.args[0]["y"])
     assert np.allclose(np.sort(switched), np.sort(second), atol=1e-4)
-    # Every kind of the set has a group of its own colour.
+    # Every kind of the set has a group of its own color.
     assert set(pairs.kinds) <= set(figures_sts.KIND_GROUPS)
 
 

@@ -29,7 +29,7 @@ def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> to
 
 
 def perturbed(flow: Glow, u: torch.Tensor, seed: int = 0, size: float = 0.1) -> Glow:
-    """Initialise on u, then move every parameter away from that special point, zeros included."""
+    """Initialize on u, then move every parameter away from that special point, zeros included."""
     flow = flow.to(u.dtype)
     flow.initialize(u)
     with torch.no_grad():
@@ -258,7 +258,7 @@ def test_a_type_other_than_the_weights_is_named(dtype):
         Glow(8)(torch.zeros(2, 8, dtype=dtype))
 
 
-def test_one_row_cannot_initialise():
+def test_one_row_cannot_initialize():
     with pytest.raises(ValueError, match=r"1 row\(s\); it needs at least 2"):
         Glow(8).initialize(torch.zeros(1, 8))
 

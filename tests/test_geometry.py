@@ -21,7 +21,7 @@ from bertflow_lite.geometry import (
     sampled_mean_cosine,
     singular_values,
 )
-from bertflow_lite.word_table import WordEmbeddings, find_neighbours, make_table1
+from bertflow_lite.word_table import WordEmbeddings, find_neighbors, make_table1
 
 
 @pytest.fixture
@@ -100,8 +100,8 @@ def published_iso_score(covariance: np.ndarray) -> float:
     """Rudman et al. 2022, Algorithm 1, step by step, from the covariance."""
     n = len(covariance)
     variances = np.linalg.eigvalsh(covariance)  # steps 2 to 4: PCA, then the diagonal
-    normalised = np.sqrt(n) * variances / np.linalg.norm(variances)  # step 5
-    defect = np.linalg.norm(normalised - 1) / np.sqrt(2 * (n - np.sqrt(n)))  # step 6
+    normalized = np.sqrt(n) * variances / np.linalg.norm(variances)  # step 5
+    defect = np.linalg.norm(normalized - 1) / np.sqrt(2 * (n - np.sqrt(n)))  # step 6
     used = (n - defect**2 * (n - np.sqrt(n))) ** 2 / n**2  # step 7
     return (n * used - 1) / (n - 1)  # step 8
 
@@ -144,9 +144,9 @@ def test_frequency_shares_are_r_squared(cone):
     shares = frequency_shares(cone, f, n_directions=3)
     fitted = LinearRegression().fit(f[:, None], cone).predict(f[:, None])
     assert shares.all == pytest.approx(r2_score(cone, fitted, multioutput="variance_weighted"))
-    centred = cone - cone.mean(axis=0)
-    _, s, directions = np.linalg.svd(centred, full_matrices=False)
-    scores = centred @ directions.T
+    centered = cone - cone.mean(axis=0)
+    _, s, directions = np.linalg.svd(centered, full_matrices=False)
+    scores = centered @ directions.T
     r2 = [np.corrcoef(scores[:, j], f)[0, 1] ** 2 for j in range(3)]
     assert shares.explained == pytest.approx(r2)
     assert shares.variance == pytest.approx(s[:3] ** 2 / (s**2).sum())
@@ -175,8 +175,8 @@ def test_frequency_shares_survive_flat_directions(cone):
         (lambda: frequency_shares(np.eye(4), np.ones(4)), "nothing to explain"),
         (lambda: frequency_shares(np.eye(4), [1.0, 2.0]), "4 embeddings, but 2"),
         (lambda: frequency_shares(np.eye(4), np.arange(4), n_directions=0), "n_directions is 0"),
-        (lambda: find_neighbours(np.eye(4), np.arange(4), k=4), "k is 4"),
-        (lambda: find_neighbours(np.eye(4), np.array([4]), k=1), "lies outside"),
+        (lambda: find_neighbors(np.eye(4), np.arange(4), k=4), "k is 4"),
+        (lambda: find_neighbors(np.eye(4), np.array([4]), k=1), "lies outside"),
     ],
 )
 def test_bad_input_is_refused(make, message):
@@ -184,15 +184,15 @@ def test_bad_input_is_refused(make, message):
         make()
 
 
-# Neighbours and Table 1
+# Neighbors and Table 1
 
 
 @pytest.mark.parametrize("n", [50, 3001])  # below and above the size where runs are used
-def test_neighbours_are_scikit_learns(n):
+def test_neighbors_are_scikit_learns(n):
     rng = np.random.default_rng(5)
     vectors = (rng.normal(size=(n, 20)) + 1).astype(np.float32)
     rows = rng.permutation(n)[:40]
-    found = find_neighbours(vectors, rows, k=7)
+    found = find_neighbors(vectors, rows, k=7)
     judge = NearestNeighbors(n_neighbors=8, algorithm="brute").fit(vectors.astype(np.float64))
     distances, indices = judge.kneighbors(vectors[rows].astype(np.float64))
     assert (found.by_distance == indices[:, 1:]).all()
@@ -202,18 +202,18 @@ def test_neighbours_are_scikit_learns(n):
     assert found.dot == pytest.approx(-np.sort(-dots, axis=1)[:, :7], rel=1e-5)
 
 
-def test_neighbours_do_not_depend_on_the_block_size(monkeypatch):
+def test_neighbors_do_not_depend_on_the_block_size(monkeypatch):
     vectors = np.random.default_rng(6).normal(size=(500, 8)).astype(np.float32)
-    whole = find_neighbours(vectors, np.arange(500))
+    whole = find_neighbors(vectors, np.arange(500))
     monkeypatch.setattr("bertflow_lite.word_table._BLOCK_CELLS", 7 * 500)
-    parts = find_neighbours(vectors, np.arange(500))
+    parts = find_neighbors(vectors, np.arange(500))
     assert (whole.by_distance == parts.by_distance).all()
     assert (whole.by_dot == parts.by_dot).all()
 
 
-def test_a_twin_is_a_neighbour_and_oneself_is_not():
+def test_a_twin_is_a_neighbor_and_oneself_is_not():
     vectors = np.array([[1.0, 0.0], [1.0, 0.0], [5.0, 0.0]], dtype=np.float32)
-    found = find_neighbours(vectors, np.array([0, 2]), k=1)
+    found = find_neighbors(vectors, np.array([0, 2]), k=1)
     assert found.by_distance[0, 0] == 1 and found.distance[0, 0] == 0
     assert found.by_distance[1, 0] in (0, 1) and found.distance[1, 0] == 4
 
@@ -287,5 +287,5 @@ def test_table1_against_a_plain_loop():
             assert table.distance_dot[k][b] == pytest.approx(np.mean(both), rel=1e-4)
     with pytest.raises(ValueError, match="No word of rank 90"):
         make_table1(words, bins=[(90, 95)])
-    with pytest.raises(ValueError, match="need 7 neighbours"):
-        make_table1(words, find_neighbours(vectors, rows, 3))
+    with pytest.raises(ValueError, match="need 7 neighbors"):
+        make_table1(words, find_neighbors(vectors, rows, 3))

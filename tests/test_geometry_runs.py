@@ -45,7 +45,14 @@ def test_a_layer_measured_anew_gives_the_stored_numbers(minilm):
     assert again["frequency"]["explained"] == pytest.approx(
         layer["frequency"]["explained"], rel=0.01, abs=1e-4
     )
-    for name in ("effective_rank", "iso_score", "partition_score", "sts", "sts_low", "sts_centred"):
+    for name in (
+        "effective_rank",
+        "iso_score",
+        "partition_score",
+        "sts",
+        "sts_low",
+        "sts_centered",
+    ):
         assert again[name] == pytest.approx(layer[name], rel=1e-3), name
 
 

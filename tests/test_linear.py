@@ -89,8 +89,8 @@ def test_top_direction_remover_takes_the_first_principal_components_out(k):
     x = embeddings()
     z = TopDirectionRemover(k).fit_transform(x)
     top = PCA(6).fit(x).components_[:k]
-    centred = x - x.mean(axis=0)
-    assert_allclose(z, centred - centred @ top.T @ top, atol=1e-9)
+    centered = x - x.mean(axis=0)
+    assert_allclose(z, centered - centered @ top.T @ top, atol=1e-9)
     assert np.linalg.matrix_rank(z, tol=1e-6) == 6 - k
 
 

@@ -158,14 +158,14 @@ def test_probabilities_and_partition(
 
 
 @pytest.mark.parametrize("weights", ["pairs", "joint"])
-@pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize("center", [False, True])
 def test_moments_and_regression(
-    lm: LanguageModel, contexts: Contexts, weights: str, centre: bool
+    lm: LanguageModel, contexts: Contexts, weights: str, center: bool
 ) -> None:
     p_word = word_probabilities(lm, contexts)
-    found = moments(lm, contexts, p_word, weights=weights, centre_words=centre)
+    found = moments(lm, contexts, p_word, weights=weights, center_words=center)
     s = scores(lm, contexts.h).double().numpy()
-    if centre:
+    if center:
         s -= s.mean(axis=1, keepdims=True)
     log_z = np.log(np.exp(s).sum(axis=1, keepdims=True))
     p = np.exp(s - log_z)
@@ -228,13 +228,13 @@ def test_run_probe(folder: Path) -> None:
     fits = result["regression"]["pairs"]["fits"]
     assert fits["PMI + log p(x) + lambda_c"]["r2"] == pytest.approx(1, abs=1e-4)
     assert result["frequency"]["n_words"] == len(WORDS)
-    neighbours = {one["name"]: one for one in result["neighbours"]["words"]}
+    neighbors = {one["name"]: one for one in result["neighbors"]["words"]}
     figures.scatter_figure(result["scatter"])
     figures.frequency_figure(result["frequency"])
     figures.probe_similarity_figure(result["similarity"])
-    shown = figures.neighbours_figure(result["neighbours"]["contexts"], "context")
-    assert len(shown.layout.updatemenus[0].buttons) == len(result["neighbours"]["contexts"])
-    best = neighbours["dog"]["dot"]
+    shown = figures.neighbors_figure(result["neighbors"]["contexts"], "context")
+    assert len(shown.layout.updatemenus[0].buttons) == len(result["neighbors"]["contexts"])
+    best = neighbors["dog"]["dot"]
     assert [v for _, v in best] == sorted((v for _, v in best), reverse=True)
 
 

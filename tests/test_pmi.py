@@ -243,7 +243,7 @@ def test_run_toy_small(monkeypatch: pytest.MonkeyPatch) -> None:
         figures.gauge_figure(result["gauge"]),
         figures.reliance_figure(result["reliance"]),
         figures.agreement_figure(result["agreement"]),
-        figures.neighbours_figure(result["neighbours"]["words"], "word"),
+        figures.neighbors_figure(result["neighbors"]["words"], "word"),
     ]
     for fig in drawn:
         shown = [trace for trace in fig.data if trace.visible in (None, True)]
@@ -262,4 +262,4 @@ def test_languages_and_widths_figures() -> None:
     fitted, bound = figures.width_figure(widths).data
     assert list(fitted.x) == [1, 2] and list(bound.x) == [1]  # a log axis cannot show zero
     with pytest.raises(ValueError, match="no items"):
-        figures.neighbours_figure([], "word")
+        figures.neighbors_figure([], "word")

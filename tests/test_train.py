@@ -24,7 +24,7 @@ def state(flow: Glow) -> list[torch.Tensor]:
 
 
 def test_loss_falls_to_the_entropy_of_a_gaussian():
-    flow = Glow(8, depth=1, levels=1)  # not initialised: training finds means and deviations
+    flow = Glow(8, depth=1, levels=1)  # not initialized: training finds means and deviations
     history = train_flow(flow, gaussian(), epochs=6, learning_rate=2e-2)
     entropy = 0.5 * math.log2(2 * math.pi * math.e)  # the log-deviations add up to 0
     assert history.loss[0] > entropy + 1

@@ -43,15 +43,15 @@ OVERFLOW = """() => {
 }"""
 CONTRAST = """() => {
   const parse = text => (text.match(/[\\d.]+/g) || []).map(Number);
-  const light = colour => {
-    const [r, g, b] = colour.slice(0, 3).map(v => v / 255)
+  const light = color => {
+    const [r, g, b] = color.slice(0, 3).map(v => v / 255)
       .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const behind = node => {
     for (let up = node; up; up = up.parentElement) {
-      const colour = parse(getComputedStyle(up).backgroundColor);
-      if (colour.length === 3 || colour[3] > 0.5) return light(colour);
+      const color = parse(getComputedStyle(up).backgroundColor);
+      if (color.length === 3 || color[3] > 0.5) return light(color);
     }
     return 1;
   };
