@@ -25,6 +25,9 @@ __all__ = [
     "spectrum_lines",
 ]
 
+# Below the axis title: buttons and a legend of two rows do not fit side by side above a figure.
+_BELOW = {"y": -0.18, "yanchor": "top"}
+
 # The nine kinds of mini-sts in four groups: a reader can tell four colors and shapes apart.
 KIND_GROUPS: dict[str, tuple[str, str, str]] = {
     "near-duplicate": ("same meaning", "blue", "circle"),
@@ -60,6 +63,7 @@ def similarity_scatter(
     # Gold scores are multiples of 0.2: a little sideways noise keeps points from hiding others.
     x = pairs.gold + np.random.default_rng(0).uniform(-0.06, 0.06, len(pairs))
     first = next(iter(similarities.values()))
+    lowest = min(float(np.min(values)) for values in similarities.values())
     fig = go.Figure()
     for (label, color, symbol), chosen in zip(names, rows, strict=True):
         text = [
@@ -86,12 +90,14 @@ def similarity_scatter(
     ]
     fig.update_layout(
         title=title,
-        height=520,
+        height=540,
         xaxis_title="gold score (0 = unrelated, 5 = same meaning)",
         yaxis_title="cosine of the two embeddings",
-        margin_t=120,
+        # One scale for all buttons: that raw cosines use so little of it is the point.
+        yaxis_range=[lowest - 0.05, 1.05],
+        margin_t=100 if title else 70,
         updatemenus=_buttons(buttons) if len(buttons) > 1 else [],
-        legend={"y": 1.0},
+        legend=_BELOW,
     )
     return fig
 
@@ -137,8 +143,9 @@ def cosine_histograms(
         bargap=0,
         xaxis_title="cosine",
         yaxis_title="share of pairs (%)",
-        margin_t=120,
-        legend={"y": 1.0},
+        height=460,
+        margin_t=100,
+        legend=_BELOW,
         updatemenus=_buttons(buttons) if len(buttons) > 1 else [],
     )
     return fig
@@ -308,7 +315,7 @@ def _buttons(buttons: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "buttons": buttons,
             "x": 0,
             "xanchor": "left",
-            "y": 1.12,
+            "y": 1.02,
             "yanchor": "bottom",
             "showactive": True,
             "bgcolor": "rgba(128,128,128,0.15)",

