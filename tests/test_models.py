@@ -176,3 +176,12 @@ def test_find_device_takes_what_it_is_given_and_else_the_best():
     assert find_device() == find_device("auto")
     if torch.cuda.is_available():
         assert find_device().type == "cuda"
+
+
+def test_the_random_control_is_the_same_for_a_seed_and_differs_between_seeds() -> None:
+    state = torch.random.get_rng_state()
+    prints = [load_model(n).fingerprint for n in ("random-minilm", "random-minilm:0")]
+    assert prints[0] == prints[1] != load_model("random-minilm:1").fingerprint
+    assert torch.equal(state, torch.random.get_rng_state())
+    with pytest.raises(ValueError, match="whole number"):
+        load_model("random-minilm:x")
