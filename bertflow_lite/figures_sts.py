@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 # Below the axis title: buttons and a legend of two rows do not fit side by side above a figure.
-_BELOW = {"y": -0.18, "yanchor": "top"}
+_BELOW = {"y": -0.23, "yanchor": "top"}
 
 # The nine kinds of mini-sts in four groups: a reader can tell four colors and shapes apart.
 KIND_GROUPS: dict[str, tuple[str, str, str]] = {

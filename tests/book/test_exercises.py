@@ -11,7 +11,7 @@ BOOK = Path(__file__).resolve().parents[2] / "book"
 CELL = re.compile(r"```\{code-cell\} ipython3\n(?::tags: \[(.*?)\]\n\n)?(.*?)```", re.S)
 SOLUTION = re.compile(r":::\{dropdown\} Solution\n.*?```python\n(.*?)```", re.S)
 CHAPTERS = sorted(
-    p.stem for p in BOOK.glob("*.md") if "tags: [check]" in p.read_text(encoding="utf-8")
+    p.stem for p in BOOK.glob("*.md") if "tags: [check" in p.read_text(encoding="utf-8")
 )
 
 
@@ -34,7 +34,7 @@ def test_solutions_pass_their_checks(
         tags, code, folded = match.groups()
         if folded is not None:
             solution = folded
-        elif tags == "check":
+        elif tags and "check" in tags.split(", "):
             assert solution, "a check cell needs a folded solution before it"
             exec(code, space)
             assert "not tried yet" in capsys.readouterr().out
