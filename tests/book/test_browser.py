@@ -20,7 +20,8 @@ HARMLESS: tuple[str, ...] = ()
 DRAWN = """divs => divs.map(div => {
   const marks = div.querySelectorAll(
     '.scatterlayer path, .barlayer path, .boxlayer path, .violinlayer path, .contourlayer path,'
-    + '.heatmaplayer image, .imagelayer image, .pielayer path, .textpoint text, canvas'
+    + '.heatmaplayer image, .imagelayer image, .pielayer path, .textpoint text, canvas,'
+    + '.table .column-cell'
   );
   return {id: div.id, marks: marks.length, height: div.clientHeight, width: div.clientWidth};
 })"""
@@ -38,6 +39,7 @@ OVERFLOW = """() => {
   };
   const wide = Array.from(document.querySelectorAll('main *'))
     .filter(node => node.getBoundingClientRect().right > width + 1 && !inside(node))
+    .filter(node => getComputedStyle(node).visibility !== 'hidden')  // a drawer that is shut
     .map(node => node.tagName + '.' + node.className);
   return {scroll: document.documentElement.scrollWidth - width, wide: wide.slice(0, 5)};
 }"""
