@@ -229,7 +229,9 @@ def score_dots(
             marker={"symbol": symbols[k % 6], "color": PALETTE[colors[k % 6]], "size": 11},
             hovertemplate="%{y}: %{x:.2f}<extra>" + method + "</extra>",
         )
-    fig.update_layout(title=title, xaxis_title=axis, yaxis_title="", height=460, margin_t=110)
+    fig.update_layout(
+        title=title, xaxis_title=axis, yaxis_title="", height=500, margin_t=60, legend=_BELOW
+    )
     fig.update_yaxes(categoryorder="array", categoryarray=sets[::-1])
     return fig
 
@@ -267,7 +269,11 @@ def loss_curve(loss: Sequence[float], baselines: Mapping[str, float], title: str
             hovertemplate=f"{label}: %{{y:.3f}} bits<extra></extra>",
         )
     fig.update_layout(
-        title=title, xaxis_title="training step", yaxis_title="bits per dimension", margin_t=100
+        title=title,
+        xaxis_title="training step",
+        yaxis_title="bits per dimension",
+        margin_t=60,
+        legend=_BELOW,
     )
     return fig
 
@@ -301,7 +307,9 @@ def spectrum_lines(spectra: Mapping[str, NDArray[np.float64]], title: str = "") 
         title=title,
         xaxis_title="principal direction, strongest first",
         yaxis_title="share of the variance (%)",
-        margin_t=100,
+        height=460,
+        margin_t=60,
+        legend=_BELOW,
     )
     fig.update_yaxes(type="log")
     return fig
@@ -319,5 +327,6 @@ def _buttons(buttons: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "yanchor": "bottom",
             "showactive": True,
             "bgcolor": "rgba(128,128,128,0.15)",
+            "font": {"size": 12},  # four buttons fit a phone
         }
     ]
