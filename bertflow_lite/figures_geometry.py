@@ -59,7 +59,7 @@ def plot_table1(tables: Mapping[str, Mapping[str, Any]], *, k: int = 3) -> go.Fi
         Three panels. Each line is divided by its first value, since models differ in scale; the
         values themselves are in the hover text.
     """
-    titles = ["mean norm", f"mean distance to {k} nearest", f"mean of {k} largest dot products"]
+    titles = ["norm", f"distance to {k} nearest", f"{k} largest dot products"]
     fig = make_subplots(1, 3, subplot_titles=titles)
     everyone = {"BERT-base (paper)": PAPER_TABLE1, **tables}
     for number, (name, table) in enumerate(everyone.items()):
@@ -79,7 +79,7 @@ def plot_table1(tables: Mapping[str, Mapping[str, Any]], *, k: int = 3) -> go.Fi
                 row=1,
                 col=column,
             )
-    fig.update_xaxes(title_text="rank of word frequency")
+    fig.update_xaxes(title_text="rank of word frequency", col=2)
     fig.update_yaxes(title_text="relative to the first bin", col=1)
     fig.update_layout(title="Table 1, relative to the most frequent words", height=460)
     fig.update_layout(legend={"y": 1.1}, margin={"t": 110})
@@ -259,7 +259,12 @@ def plot_calibrated(calibrated: Mapping[str, Mapping[str, Any]], *, x: str) -> g
         )
     fig.update_xaxes(title_text=titles[x])
     fig.update_yaxes(title_text="STS score (Spearman x 100)")
-    fig.update_layout(title="Does a more isotropic space score better?")
+    fig.update_layout(
+        title="Does a more isotropic space score better?",
+        height=480,
+        margin_t=60,
+        legend={"y": -0.23, "yanchor": "top"},
+    )
     return fig
 
 
@@ -349,7 +354,11 @@ def plot_sentences(
             )
     fig.update_xaxes(title_text=f"{method.upper()} 1")
     fig.update_yaxes(title_text=f"{method.upper()} 2")
-    fig.update_layout(title=f"Sentences of {views['set']}, {method.upper()}", height=560)
+    fig.update_layout(
+        title=f"Sentences of {views['set']}, {method.upper()}",
+        height=560 if kinds is None else 640,
+        margin_t=75 if kinds is None else 150,  # a legend of nine kinds needs three rows
+    )
     labels = [_calibrator(name) for name in views["coordinates"]]
     return add_slider(fig, labels, prefix="Space: ")
 
