@@ -1,33 +1,16 @@
-"""The command line: ``python -m bertflow_lite --help``.
-
-Exit codes: 0 done; 1 the input or the machine would not do (one line on stderr says why); 2 the
-command was misspelt; 130 interrupted (finished sentences stay in the cache).
-"""
+"""Commands that measure an encoder: info, sts, geometry, pmi."""
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import io
 import json
-import logging
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from tabulate import tabulate
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-
-
-@app.callback()
-def main(
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is done.")] = False,
-) -> None:
-    """BERT-flow: sentence embeddings calibrated by a normalizing flow."""
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
+from bertflow_lite.cli.common import WRITERS, app, clear_errors, split_names, to_csv
 
 
 @app.command()
@@ -93,7 +76,7 @@ def sts(
     progress: Annotated[bool, typer.Option(help="Progress bars (on stderr).")] = True,
 ) -> None:
     """Score an encoder on STS sets, raw and calibrated."""
-    with _clear_errors():
+    with clear_errors():
         import torch
 
         from bertflow_lite.datasets import load_sts
@@ -107,7 +90,7 @@ def sts(
             raise ValueError(f"--out {out.name}: the ending must be {', '.join(WRITERS)}.")
         if threads is not None:
             torch.set_num_threads(threads)
-        names, calibrators = _split(data), _split(calibrate)
+        names, calibrators = split_names(data), split_names(calibrate)
         sets = [load_sts(name, split, download=download) for name in names]  # fail before the work
         encoder = load_encoder(model, max_length=max_length, device=device, download=download)
         results = list(
@@ -141,7 +124,7 @@ def sts(
             if out.suffix == ".json":
                 text = json.dumps(content, indent=1) + "\n"
             elif out.suffix == ".csv":
-                text = _csv(rows)
+                text = to_csv(rows)
             else:
                 text = format_results(results, aggregation, style) + "\n"
             write_text(out, text)
@@ -166,7 +149,7 @@ def geometry(
     download: Annotated[bool, typer.Option(help="Fetch a missing model.")] = False,
 ) -> None:
     """Measure word and sentence spaces: Table 1, isotropy by layer, before and after."""
-    with _clear_errors():
+    with clear_errors():
         from bertflow_lite.encode import Encoder, load_encoder
         from bertflow_lite.geometry_runs import run_geometry
         from bertflow_lite.runs import provenance, store_run
@@ -212,7 +195,7 @@ def pmi(
     download: Annotated[bool, typer.Option(help="Fetch a missing model.")] = False,
 ) -> None:
     """Show Eq. 1-3 in numbers: in an exact toy world, or in a language model with its head."""
-    with _clear_errors():
+    with clear_errors():
         from bertflow_lite.models import find_device
         from bertflow_lite.pmi_runs import run_probe, run_toy
         from bertflow_lite.runs import provenance, store_run
@@ -245,33 +228,5 @@ def pmi(
         typer.echo(tabulate(lines, ["share of the variance of h.w", *terms], floatfmt=".3f"))
 
 
-WRITERS = {".json": "", ".csv": "", ".md": "github", ".tex": "latex_booktabs"}
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def _split(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
-
-
 def _mark(found: bool) -> str:
     return "yes" if found else "no"
-
-
-@contextlib.contextmanager
-def _clear_errors() -> Iterator[None]:
-    """Turn an error that the user can mend into one line and exit code 1."""
-    try:
-        yield
-    except (ValueError, OSError, FloatingPointError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        typer.echo("stopped; finished sentences are in the cache", err=True)
-        raise typer.Exit(130) from None

@@ -1,0 +1,12 @@
+"""The command line: ``python -m bertflow_lite --help``.
+
+Exit codes: 0 done; 1 the input or the machine would not do (one line on stderr says why); 2 the
+command was misspelt; 130 interrupted (finished sentences stay in the cache).
+
+The commands hold no logic: each module reads arguments, calls the package and prints.
+"""
+
+from bertflow_lite.cli import controls, measure, nli, sentences, tables
+from bertflow_lite.cli.common import app
+
+__all__ = ["app", "controls", "measure", "nli", "sentences", "tables"]

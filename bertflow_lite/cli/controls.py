@@ -1,0 +1,1 @@
+"""The command that measures encoders that have learnt nothing: controls."""

@@ -1,0 +1,1 @@
+"""The command that fine-tunes an encoder on NLI: nli."""

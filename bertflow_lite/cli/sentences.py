@@ -1,0 +1,1 @@
+"""Commands for your own sentences: fit, encode, similar, check, evaluate."""

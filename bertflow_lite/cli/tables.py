@@ -1,0 +1,1 @@
+"""Commands that run the paper's tables and figures: table, figure, all, ablation."""
