@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from bertflow_lite.paths import cache_dir
+from bertflow_lite.random_models import is_random_name, load_random
 
 __all__ = [
     "PACKAGED_MODELS",
@@ -75,9 +76,6 @@ PACKAGED_MODELS = {
         "GloVe 6B: 400,000 word vectors, 50-d (PDDL)",
     ),
 }
-
-
-RANDOM = "random-minilm"
 
 
 @dataclass(frozen=True)
@@ -149,8 +147,8 @@ def load_model(
     ----------
     name : str or path
         ``"minilm"``, ``"smollm2"``, a folder with a transformers model, or a hub id.
-        ``"random-minilm"`` and ``"random-minilm:SEED"`` are the control: MiniLM's shape and
-        tokenizer with weights drawn anew, a network that has learned nothing.
+        ``"random-minilm[:SEED]"`` and ``"random-bert-WIDTHxBLOCKS[:SEED]"`` are the control: a
+        network with random weights, which has learned nothing (`random_models.load_random`).
     device : str or torch.device, optional
         Default: `find_device`.
     dtype : torch.dtype, default torch.float32
@@ -170,8 +168,8 @@ def load_model(
         raise ValueError("'glove' is a table of word vectors, not a transformer: use load_encoder.")
     if name == "smollm2":
         model, tokenizer = _load_smollm2(dtype)
-    elif name.split(":")[0] == RANDOM:
-        model, tokenizer = _load_random(name, dtype)
+    elif is_random_name(name):
+        model, tokenizer = load_random(name, str(packaged_path("minilm")), dtype)
     else:
         folder = str(packaged_path(name)) if name in PACKAGED_MODELS else name
         model, tokenizer = _from_transformers(name, folder, dtype, download)
@@ -181,21 +179,6 @@ def load_model(
     model.eval().requires_grad_(False)
     fingerprint = _fingerprint(model, tokenizer)
     return LoadedModel(name, model.to(find_device(device)), tokenizer, fingerprint)
-
-
-def _load_random(name: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """MiniLM's configuration and tokenizer, with the random weights that training starts from."""
-    from transformers import AutoConfig, AutoModel, AutoTokenizer
-
-    seed = name.partition(":")[2] or "0"
-    if not seed.isdigit():
-        raise ValueError(f"{name!r}: the seed after the colon must be a whole number.")
-    folder = str(packaged_path("minilm"))
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it is
-        torch.manual_seed(int(seed))
-        model = AutoModel.from_config(config)
-    return model.to(dtype), AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def packaged_path(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""The one container that the package passes sentence pairs around in."""
+"""The container that the package passes scored sentence pairs around in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SentencePairs"]
+__all__ = ["SentencePairs", "fingerprint_of"]
+
+
+def fingerprint_of(content: Sequence[Any]) -> str:
+    """16 hex digits over text and numbers in lists; the same on every machine."""
+    return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +87,9 @@ class SentencePairs:
     @property
     def fingerprint(self) -> str:
         """16 hex digits over name, split, text and gold scores; the same on every machine."""
-        content = [self.name, self.split, self.sentences1, self.sentences2, self.gold.tolist()]
-        return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()[:16]
+        return fingerprint_of(
+            [self.name, self.split, self.sentences1, self.sentences2, self.gold.tolist()]
+        )
 
     def select(self, mask: NDArray[Any] | Sequence[bool] | Sequence[int]) -> SentencePairs:
         """Keep some of the pairs.

@@ -1,5 +1,7 @@
 """The STS and SICK files as SentEval lays them out: their names, their counts, how to read them.
 
+QNLI and NLI come in tables of the same kind (or in parquet files), and are read by the same code.
+
 Each reader returns three lists: first sentences, second sentences, gold scores. The files have
 their oddities, all met here: lines end at a line feed only, fields at a tab only, quotes mean
 nothing, and an empty gold line marks a pair that is not scored.
@@ -7,11 +9,23 @@ nothing, and an empty gold line marks a pair that is not scored.
 
 from __future__ import annotations
 
+import gzip
 import math
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["COUNTS", "FILES", "check_count", "files_of", "read_part", "read_scores", "read_table"]
+__all__ = [
+    "COUNTS",
+    "FILES",
+    "check_count",
+    "files_of",
+    "read_labels",
+    "read_lines",
+    "read_part",
+    "read_scores",
+    "read_table",
+]
 
 Rows = tuple[list[str], list[str], list[float]]
 
@@ -87,7 +101,7 @@ def read_part(downstream: Path, name: str, part: str) -> Rows:
 
 
 def _read_input_and_gold(input_path: Path, gold_path: Path) -> Rows:
-    pairs, golds = _lines(input_path), _lines(gold_path)
+    pairs, golds = read_lines(input_path), read_lines(gold_path)
     if len(pairs) != len(golds):
         raise ValueError(
             f"{input_path.name} has {len(pairs)} lines, but {gold_path.name} has {len(golds)}, so "
@@ -107,12 +121,12 @@ def _read_input_and_gold(input_path: Path, gold_path: Path) -> Rows:
 
 
 def read_table(path: Path, columns: Sequence[int] | Sequence[str]) -> list[list[str]]:
-    """Read columns of a tab-separated file without quoting.
+    """Read columns of a tab-separated file without quoting, or of a parquet file.
 
     Parameters
     ----------
     path : Path
-        The file.
+        The file; packed where its name ends in ``.gz``, a parquet file where in ``.parquet``.
     columns : sequence of int or of str
         Positions, for a file without a header line, or titles, for one with it.
 
@@ -124,9 +138,11 @@ def read_table(path: Path, columns: Sequence[int] | Sequence[str]) -> list[list[
     Raises
     ------
     ValueError
-        If a title is not in the header, or a line is too short.
+        If a title is not in the header, a line is too short, or the file is damaged.
     """
-    lines = _lines(path)
+    if path.suffix == ".parquet":
+        return _read_parquet(path, [str(column) for column in columns])
+    lines = read_lines(path)
     first = 1
     positions = [column for column in columns if isinstance(column, int)]
     if not positions:
@@ -157,9 +173,37 @@ def _tidy_name(path: Path) -> str:
     return "/".join(path.parts[-2:])
 
 
-def _lines(path: Path) -> list[str]:
+def _read_parquet(path: Path, titles: list[str]) -> list[list[str]]:
+    import pyarrow.lib
+    import pyarrow.parquet
+
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        table = pyarrow.parquet.read_table(path, columns=titles)
+        return [[str(value) for value in table[title].to_pylist()] for title in titles]
+    except (pyarrow.lib.ArrowException, KeyError, OSError) as error:
+        raise ValueError(
+            f"{_tidy_name(path)} is damaged or has not the columns {', '.join(titles)} ({error}). "
+            "Remove it and fetch it anew."
+        ) from error
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read the lines of a UTF-8 text file, packed where its name ends in ``.gz``.
+
+    Raises
+    ------
+    ValueError
+        If the file is not UTF-8, or its packing is damaged.
+    """
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+        text = content.decode("utf-8-sig")
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"{_tidy_name(path)} is damaged or cut short ({error}). Take a fresh copy."
+        ) from error
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{_tidy_name(path)} is not UTF-8 (byte {error.start}). Convert it, or take the copy "
@@ -195,3 +239,26 @@ def read_scores(texts: list[str], path: Path, first_line: int) -> list[float]:
             )
         scores.append(score)
     return scores
+
+
+def read_labels(
+    texts: list[str], path: Path, labels: Sequence[str], first_line: int = 2
+) -> list[int]:
+    """Turn labels, or their positions written as numbers, into positions in `labels`.
+
+    Raises
+    ------
+    ValueError
+        If there is another one; the message names file and line (or row of a parquet file).
+    """
+    known = {label: i for i, label in enumerate(labels)}
+    known |= {str(i): i for i in range(len(labels))}
+    found = [known.get(text, -1) for text in texts]
+    if -1 in found:
+        wrong = found.index(-1)
+        where = f"row {wrong}" if path.suffix == ".parquet" else f"line {first_line + wrong}"
+        raise ValueError(
+            f"{_tidy_name(path)}, {where}: the label {texts[wrong]!r} is none of "
+            f"{', '.join(labels)}."
+        )
+    return found

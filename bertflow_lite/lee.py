@@ -1,0 +1,140 @@
+"""The Lee documents: 50 short news texts, every two of them rated for similarity by people.
+
+Lee, Pincombe and Welsh (2005), "An empirical evaluation of models of text document similarity".
+At 50 to 130 words a document is longer than an STS sentence, so the set shows what averaging does
+to longer texts.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from bertflow_lite.pairs import fingerprint_of
+from bertflow_lite.similarity import Floats
+from bertflow_lite.word_similarity import _gensim_file
+
+__all__ = ["LeeDocuments", "load_lee"]
+
+N_DOCUMENTS = 50
+N_BACKGROUND = 300
+_FILES = ("lee.cor", "lee_background.cor", "similarities0-1.txt")
+# The corpus is in Windows' Western European letters: its one odd character is a pound sign.
+_ENCODING = "cp1252"
+
+
+@dataclass(frozen=True, eq=False)
+class LeeDocuments:
+    """Documents and how alike people found them.
+
+    Attributes
+    ----------
+    documents : tuple of str
+        The 50 rated documents.
+    background : tuple of str
+        300 further news texts of the same kind, not rated: to fit a calibrator on.
+    similarities : ndarray, shape (50, 50)
+        Mean rating of each two documents, symmetric, 1 on the diagonal. People rated from 1
+        (highly unrelated) to 5 (highly related), about ten of them each pair; the file has the
+        mean divided by 5, so that values lie from 0.2 to 1.
+    source : str
+        Where the set was found.
+    """
+
+    documents: tuple[str, ...]
+    background: tuple[str, ...]
+    similarities: Floats
+    source: str = ""
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def __repr__(self) -> str:
+        return f"LeeDocuments({len(self)} documents, {len(self.background)} for background)"
+
+    @property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Positions of the two documents of each of the 1,225 pairs, i < j, row by row."""
+        return np.triu_indices(len(self), k=1)
+
+    @property
+    def ratings(self) -> Floats:
+        """Mean rating of each pair, in the order of `pairs`, shape (1225,)."""
+        return self.similarities[self.pairs]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits over the texts and ratings; the same on every machine."""
+        return fingerprint_of(["lee", self.documents, self.background, self.similarities.tolist()])
+
+
+def load_lee(folder: str | os.PathLike[str] | None = None) -> LeeDocuments:
+    """Load the Lee documents, which the gensim package carries among its test data.
+
+    Only the files are read: gensim is not imported, and its own requirements need not be installed.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Where ``lee.cor``, ``lee_background.cor`` and ``similarities0-1.txt`` lie. Default: gensim's
+        test data.
+
+    Returns
+    -------
+    LeeDocuments
+        50 documents, 300 background documents, 1,225 mean ratings.
+
+    Raises
+    ------
+    FileNotFoundError
+        If gensim is not installed, or `folder` lacks a file; the message says how to get it.
+    ValueError
+        For a wrong number of documents, or a table of ratings that is not as it should be.
+    """
+    paths = [_gensim_file(name) if folder is None else Path(folder) / name for name in _FILES]
+    if missing := [path.name for path in paths if not path.is_file()]:
+        raise FileNotFoundError(
+            f"The folder has no {', '.join(missing)}. They come with the package gensim: leave out "
+            "`folder` and run `pip install --no-deps gensim`."
+        )
+    documents, background = (
+        _read_documents(path, count)
+        for path, count in zip(paths, (N_DOCUMENTS, N_BACKGROUND), strict=False)
+    )
+    similarities = _read_similarities(paths[2])
+    source = "the package gensim" if folder is None else "folder"
+    return LeeDocuments(documents, background, similarities, source)
+
+
+def _read_documents(path: Path, count: int) -> tuple[str, ...]:
+    lines = path.read_bytes().decode(_ENCODING, errors="replace").split("\n")
+    documents = tuple(line.strip() for line in lines if line.strip())
+    if len(documents) != count:
+        raise ValueError(
+            f"{path.name} has {len(documents)} documents instead of {count}: install gensim again "
+            "(pip install --force-reinstall --no-deps gensim)."
+        )
+    return documents
+
+
+def _read_similarities(path: Path) -> Floats:
+    """Read the upper triangle that the file has, and mirror it."""
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="ascii").splitlines(), start=1):
+        try:
+            values = [float(text) for text in line.split()]
+        except ValueError:
+            values = []
+        if len(values) != N_DOCUMENTS or not all(0 <= value <= 1 for value in values):
+            raise ValueError(
+                f"{path.name}, line {number}: {N_DOCUMENTS} numbers from 0 to 1 are expected."
+            )
+        rows.append(values)
+    if len(rows) != N_DOCUMENTS:
+        raise ValueError(f"{path.name} has {len(rows)} rows of ratings instead of {N_DOCUMENTS}.")
+    upper = np.triu(np.array(rows))
+    return upper + upper.T - np.diag(np.diag(upper))

@@ -1,0 +1,96 @@
+"""Checks of NLI pairs, and the pairs that are kept out of training to judge it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow_lite.nli_data import NliPairs
+
+__all__ = ["check_pairs", "hold_out", "select_pairs"]
+
+Rows = NDArray[np.intp]
+SPLIT_SEED = 0  # fixed, so that all seeds of a table are judged on the same pairs
+
+
+def check_pairs(pairs: NliPairs) -> None:
+    """Raise ValueError unless there are pairs, with one label of 0, 1, 2 and one source each."""
+    n = len(pairs.premises)
+    lengths = {
+        "hypotheses": len(pairs.hypotheses),
+        "labels": len(pairs.labels),
+        "sources": len(pairs.sources),
+    }
+    for name, length in lengths.items():
+        if length != n:
+            raise ValueError(f"there are {n} premises, but {length} {name}.")
+    if not n:
+        raise ValueError("there are no pairs to train on.")
+    unknown = sorted({int(label) for label in pairs.labels} - {0, 1, 2})
+    if unknown:
+        raise ValueError(
+            f"labels must be 0, 1 or 2; there is {', '.join(map(str, unknown))}. Leave out pairs "
+            "on which the annotators did not agree."
+        )
+
+
+def hold_out(pairs: NliPairs, n: int = 2000, *, seed: int = SPLIT_SEED) -> tuple[Rows, Rows]:
+    """Split pairs into those to train on and those to judge by.
+
+    A premise comes with several hypotheses, so whole groups of pairs with the same premise are
+    drawn, at random: no premise is on both sides (letter case and punctuation aside).  Every
+    source and class gets its share, since a group is passed over once its classes have theirs.
+
+    Parameters
+    ----------
+    pairs : NliPairs
+        The pairs.
+    n : int, default 2000
+        Pairs to hold out; a few may be wanting where no group fits any more.  0: none.
+    seed : int, default 0
+        Random state of the draw.
+
+    Returns
+    -------
+    train, held_out : ndarray of int
+        Row numbers, ascending.
+
+    Raises
+    ------
+    ValueError
+        If ``n`` is negative, or more than half of the pairs.
+    """
+    total = len(pairs.premises)
+    if not 0 <= n <= total // 2:
+        raise ValueError(f"cannot hold out {n} of {total} pairs: 0 to {total // 2} is possible.")
+    groups: dict[str, list[int]] = defaultdict(list)
+    for row, premise in enumerate(pairs.premises):
+        key = "".join(c for c in premise.casefold() if c.isalnum())
+        groups[key or premise].append(row)
+    cells = list(zip(pairs.sources, (int(label) for label in pairs.labels), strict=True))
+    room = {cell: round(n * count / total) for cell, count in Counter(cells).items()}
+    members = list(groups.values())
+    chosen: list[int] = []
+    for i in np.random.default_rng(seed).permutation(len(members)):
+        wanted = Counter(cells[row] for row in members[i])
+        if all(room[cell] >= count for cell, count in wanted.items()):
+            chosen += members[i]
+            for cell, count in wanted.items():
+                room[cell] -= count
+    held_out = np.array(sorted(chosen), dtype=np.intp)
+    return np.setdiff1d(np.arange(total, dtype=np.intp), held_out), held_out
+
+
+def select_pairs(pairs: NliPairs, rows: Iterable[int]) -> NliPairs:
+    """Take some rows; the fingerprint stays that of the whole."""
+    rows = [int(row) for row in rows]
+    return NliPairs(
+        premises=tuple(pairs.premises[i] for i in rows),
+        hypotheses=tuple(pairs.hypotheses[i] for i in rows),
+        labels=np.asarray(pairs.labels)[rows],
+        sources=tuple(pairs.sources[i] for i in rows),
+        fingerprint=pairs.fingerprint,
+    )

@@ -1,0 +1,108 @@
+"""What an interrupted experiment had finished, so that the next start goes on from there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from bertflow_lite.paths import cache_dir
+from bertflow_lite.runs import write_json
+
+__all__ = ["Keep", "KeptResults", "no_keep"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Keep(Protocol):
+    """A function that computes a part of an experiment, unless it was computed before."""
+
+    def __call__(self, key: str, compute: Callable[[], T], /) -> T:
+        """Give the value of the part named ``key``."""
+        ...
+
+
+def no_keep(key: str, compute: Callable[[], T], /) -> T:
+    """Compute, and keep nothing."""
+    return compute()
+
+
+class KeptResults:
+    """Finished parts of one experiment, in a file of the cache folder until it is complete.
+
+    The file is written whole after each part (to a file beside it, then renamed), so a process
+    that is stopped or killed loses the part it was at and nothing else.  Where the cache cannot
+    be written, a warning says so and the work goes on.
+
+    Parameters
+    ----------
+    experiment : str
+        Its name, for instance ``"table2"``.
+    settings : dict
+        All that the numbers depend on, as JSON can hold it: encoder fingerprint, seeds, layers,
+        data, versions.  Other settings mean another file.
+    folder : Path, optional
+        Default: ``partial`` in the cache folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> KeptResults("demo", {"seed": 0}, folder)("a", lambda: 1)
+    1
+    >>> again = KeptResults("demo", {"seed": 0}, folder)
+    >>> again("a", lambda: 2), again.found
+    (1, 1)
+    >>> again.remove()
+    """
+
+    def __init__(
+        self, experiment: str, settings: dict[str, Any], folder: Path | None = None
+    ) -> None:
+        text = json.dumps(settings, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self.path = (folder or cache_dir() / "partial") / f"{experiment}-{digest}.json"
+        self._parts: dict[str, Any] = {}
+        self._writable = True
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            if content["settings"] == settings:
+                self._parts = dict(content["parts"])
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning("%s cannot be read (%s): starting anew", self.path.name, error)
+        self._settings = settings
+        self.found = len(self._parts)
+
+    def __call__(self, key: str, compute: Callable[[], T], /) -> T:
+        """Give the part's value: from the file, or computed now and put there."""
+        if key not in self._parts:
+            # As JSON gives it back, so that a first run and a resumed one have the same values.
+            self._parts[key] = json.loads(json.dumps(compute(), allow_nan=False))
+            self._write()
+        value: T = self._parts[key]
+        return value
+
+    def remove(self) -> None:
+        """Forget everything: the experiment is complete."""
+        self._parts = {}
+        self.path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        if not self._writable:
+            return
+        try:
+            write_json(self.path, {"settings": self._settings, "parts": self._parts})
+        except OSError as error:
+            self._writable = False
+            logger.warning(
+                "%s cannot be written (%s): an interruption would lose finished rows",
+                self.path.name,
+                error,
+            )
