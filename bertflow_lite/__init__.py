@@ -23,6 +23,7 @@ from bertflow_lite.evaluate import (
     spearman,
 )
 from bertflow_lite.flow import Glow
+from bertflow_lite.layers import LAYER_NAMES
 from bertflow_lite.linear import Standardizer, TopDirectionRemover, Whitener
 from bertflow_lite.models import list_models
 from bertflow_lite.runs import load_run
@@ -34,6 +35,7 @@ except PackageNotFoundError:  # used from a checkout that is not installed
     __version__ = "0+unknown"
 
 __all__ = [
+    "LAYER_NAMES",
     "PRESETS",
     "Encoder",
     "FlowCalibrator",

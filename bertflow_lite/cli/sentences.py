@@ -1,1 +1,358 @@
-"""Commands for your own sentences: fit, encode, similar, check, evaluate."""
+"""Commands for your own sentences: fit, encode, similar, check, evaluate, export."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from tabulate import tabulate
+
+from bertflow_lite.cli.common import app, clear_errors, split_names
+
+ModelOption = Annotated[str, typer.Option(help="minilm, smollm2, glove, a folder, or a hub id.")]
+MaybeModel = Annotated[
+    str | None,
+    typer.Option(help="Encoder; default: the one that --with was fitted for."),
+]
+LayersOption = Annotated[
+    str, typer.Option(help="Hidden states to average: a name, an index, or indices as 1,6.")
+]
+WithOption = Annotated[
+    Path | None, typer.Option("--with", help="Folder of a calibrator that `fit` wrote.")
+]
+ColumnOption = Annotated[str | None, typer.Option(help="Column that holds the sentences.")]
+LengthOption = Annotated[int, typer.Option(help="Longest sentence, in tokens.")]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads.")]
+DownloadOption = Annotated[bool, typer.Option(help="Fetch a missing model.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+OverwriteOption = Annotated[bool, typer.Option(help="Replace what is there.")]
+
+
+@app.command()
+def fit(
+    sentences: Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")],
+    out: Annotated[Path, typer.Option(help="Folder to write the calibrator to.")],
+    model: ModelOption = "minilm",
+    layers: LayersOption = "last2avg",
+    calibrate: Annotated[
+        str, typer.Option(help="sn, natsv:K, whiten[:WIDTH], flow[:PRESET], joined by +.")
+    ] = "flow:recommended",
+    column: ColumnOption = None,
+    seed: Annotated[int, typer.Option(help="Random state of a flow.")] = 0,
+    max_length: LengthOption = 64,
+    device: DeviceOption = None,
+    threads: ThreadsOption = None,
+    overwrite: OverwriteOption = False,
+    download: DownloadOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fit a calibrator to your sentences and save it."""
+    with clear_errors():
+        from bertflow_lite.artifacts import read_description, save
+        from bertflow_lite.calibrate import make_calibrator
+        from bertflow_lite.sentence_files import read_sentences
+
+        calibrator = make_calibrator(calibrate, random_state=seed, progress=sys.stderr.isatty())
+        if calibrator is None:
+            raise ValueError("--calibrate none fits nothing; choose sn, natsv, whiten or flow.")
+        if out.exists() and not overwrite and any(out.iterdir() if out.is_dir() else [out]):
+            raise FileExistsError(f"{out.name!r} exists; name another folder or pass --overwrite.")
+        texts = list(dict.fromkeys(read_sentences(sentences, column=column).sentences))
+        encoder = _encoder(model, max_length, device, threads, download)
+        layers_used = _layers(encoder, layers)
+        vectors = _encode(encoder, texts, layers_used)
+        calibrator.fit(vectors)
+        save(calibrator, out, encoder=encoder, layers=layers_used, data=texts, overwrite=overwrite)
+        description = read_description(out)
+        if as_json:
+            typer.echo(json.dumps(description, indent=1))
+            return
+        typer.echo(
+            f"fitted {calibrate} on {len(texts)} different sentences of {sentences.name}, "
+            f"{encoder.name}, layers {layers_used or 'mean'}, {encoder.dim} dimensions"
+        )
+        typer.echo(f"saved: {', '.join(sorted(p.name for p in out.iterdir()))} in {out.name}/")
+
+
+@app.command()
+def encode(
+    sentences: Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")],
+    out: Annotated[Path, typer.Option(help="Array to write, .npy: row i is line i.")],
+    calibrator: WithOption = None,
+    model: MaybeModel = None,
+    layers: Annotated[str | None, typer.Option(help="As in fit; default: as fitted.")] = None,
+    column: ColumnOption = None,
+    max_length: Annotated[int | None, typer.Option(help="Longest sentence, in tokens.")] = None,
+    device: DeviceOption = None,
+    threads: ThreadsOption = None,
+    overwrite: OverwriteOption = False,
+    download: DownloadOption = False,
+) -> None:
+    """Turn sentences into vectors, calibrated or raw, and write them as a .npy array."""
+    with clear_errors():
+        from bertflow_lite.sentence_files import read_sentences
+
+        if out.suffix != ".npy":
+            raise ValueError(f"--out {out.name}: the ending must be .npy.")
+        if out.exists() and not overwrite:
+            raise FileExistsError(f"{out.name!r} exists; name another file or pass --overwrite.")
+        found = read_sentences(sentences, column=column, keep_empty=True)
+        pipe = _Pipeline(calibrator, model, layers, max_length, device, threads, download)
+        vectors = pipe(list(found.sentences))
+        _write_array(out, vectors)
+        typer.echo(f"{out.name}: {vectors.shape[0]} x {vectors.shape[1]}, {vectors.dtype}")
+
+
+@app.command()
+def similar(
+    query: Annotated[str, typer.Argument(help="A sentence; - reads one from standard input.")],
+    within: Annotated[Path, typer.Option("--in", help="Sentences to search.")],
+    top: Annotated[int, typer.Option(min=1, help="How many to show.")] = 10,
+    calibrator: WithOption = None,
+    model: MaybeModel = None,
+    layers: Annotated[str | None, typer.Option(help="As in fit; default: as fitted.")] = None,
+    column: ColumnOption = None,
+    max_length: Annotated[int | None, typer.Option(help="Longest sentence, in tokens.")] = None,
+    device: DeviceOption = None,
+    threads: ThreadsOption = None,
+    download: DownloadOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the sentences of a file that come nearest to a query."""
+    with clear_errors():
+        from bertflow_lite.search import nearest
+        from bertflow_lite.sentence_files import read_sentences
+
+        asked = sys.stdin.read() if query == "-" else query
+        if not asked.strip():
+            raise ValueError("the query is empty.")
+        found = read_sentences(within, column=column)
+        pipe = _Pipeline(calibrator, model, layers, max_length, device, threads, download)
+        vectors = pipe([asked.strip(), *found.sentences])
+        rows, cosines = nearest(vectors[:1], vectors[1:], top=top)
+        hits = [
+            {"cosine": round(float(c), 4), "line": found.lines[i], "sentence": found.sentences[i]}
+            for i, c in zip(rows[0], cosines[0], strict=True)
+        ]
+        if as_json:
+            typer.echo(json.dumps({"query": asked.strip(), "hits": hits}, ensure_ascii=False))
+            return
+        lines = [[f"{hit['cosine']:.3f}", hit["line"], hit["sentence"]] for hit in hits]
+        typer.echo(tabulate(lines, ["cosine", "line", "sentence"], disable_numparse=True))
+
+
+@app.command()
+def check(
+    sentences: Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")],
+    model: ModelOption = "minilm",
+    layers: LayersOption = "last2avg",
+    calibrate: Annotated[
+        str, typer.Option(help="Calibrator to try: sn, natsv:K, whiten[:WIDTH], flow[:PRESET].")
+    ] = "flow:recommended",
+    column: ColumnOption = None,
+    seed: Annotated[int, typer.Option(help="Random state.")] = 0,
+    max_length: LengthOption = 64,
+    device: DeviceOption = None,
+    threads: ThreadsOption = None,
+    download: DownloadOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure without labels how anisotropic a space is, and what calibration would change."""
+    with clear_errors():
+        from bertflow_lite.calibrate import make_calibrator
+        from bertflow_lite.diagnosis import diagnose
+        from bertflow_lite.sentence_files import read_sentences
+
+        calibrator = make_calibrator(calibrate, random_state=seed)
+        if calibrator is None:
+            raise ValueError("--calibrate none changes nothing; choose sn, natsv, whiten or flow.")
+        texts = list(dict.fromkeys(read_sentences(sentences, column=column).sentences))
+        encoder = _encoder(model, max_length, device, threads, download)
+        vectors = _encode(encoder, texts, _layers(encoder, layers))
+        found = diagnose(vectors, calibrator, random_state=seed)
+        if as_json:
+            typer.echo(json.dumps(found.to_dict(), indent=1))
+            return
+        lines: list[list[Any]] = [
+            ["mean cosine of random sentences", found.mean_cosine, found.mean_cosine_calibrated],
+            ["IsoScore (0 to 1)", found.iso_score, found.iso_score_calibrated],
+            ["effective rank", found.effective_rank, found.effective_rank_calibrated],
+        ]
+        typer.echo(f"{found.n} different sentences, {found.dim} dimensions, {calibrate}\n")
+        typer.echo(tabulate(lines, ["", "raw", "calibrated"], floatfmt=".2f"))
+        typer.echo(f"\nrank agreement of raw and calibrated cosines: {found.agreement:.2f}")
+        typer.echo(f"nearest neighbors (10) that stay: {100 * found.kept_neighbors:.0f} %")
+        typer.echo(f"... and between fits on two halves: {100 * found.steadiness:.0f} %\n")
+        for sentence in found.advice:
+            typer.echo(f"- {sentence}")
+
+
+@app.command()
+def evaluate(
+    pairs: Annotated[Path, typer.Argument(help="Rated pairs: .tsv, .csv, .jsonl or .parquet")],
+    calibrate: Annotated[
+        str, typer.Option(help="none, sn, natsv:K, whiten[:WIDTH], flow[:PRESET], by commas.")
+    ] = "none,sn,whiten,flow:recommended",
+    fit_on: Annotated[
+        Path | None, typer.Option(help="Sentences to fit on; default: those of the pairs.")
+    ] = None,
+    calibrator: WithOption = None,
+    model: MaybeModel = None,
+    layers: Annotated[str | None, typer.Option(help="As in fit.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Two sentence columns and the rating, by commas.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random state of a flow.")] = 0,
+    max_length: Annotated[int | None, typer.Option(help="Longest sentence, in tokens.")] = None,
+    device: DeviceOption = None,
+    threads: ThreadsOption = None,
+    download: DownloadOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Score raw and calibrated cosines against your own ratings, with intervals."""
+    with clear_errors():
+        from bertflow_lite.calibrate import make_calibrator
+        from bertflow_lite.evaluate import bootstrap_interval, score_sts
+        from bertflow_lite.sentence_files import read_pairs, read_sentences
+
+        rated = read_pairs(pairs, columns=split_names(columns) if columns else None)
+        names = split_names(calibrate)
+        fitted = {name: make_calibrator(name, random_state=seed) for name in names}
+        pipe = _Pipeline(calibrator, model, layers, max_length, device, threads, download)
+        raw = pipe.raw(rated.sentences)
+        base = pipe.raw(list(read_sentences(fit_on).sentences)) if fit_on else raw
+        spaces = {}
+        for name, one in fitted.items():
+            spaces[name] = raw if one is None else one.fit(base).transform(raw)
+        if calibrator is not None:
+            spaces[f"saved in {calibrator.name}"] = pipe.calibrated(raw)
+        rows = []
+        for name, space in spaces.items():
+            interval = bootstrap_interval(rated, space)
+            rows.append(
+                {
+                    "calibrator": name,
+                    "spearman": round(score_sts(rated, space).all, 4),
+                    "low": round(interval.low, 4),
+                    "high": round(interval.high, 4),
+                }
+            )
+        if as_json:
+            typer.echo(json.dumps({"pairs": len(rated), "results": rows}, indent=1))
+            return
+        typer.echo(f"{len(rated)} rated pairs of {pairs.name}; Spearman x 100, 95 % interval\n")
+        lines = [
+            [r["calibrator"], r["spearman"], f"{r['low']:.1f} to {r['high']:.1f}"] for r in rows
+        ]
+        typer.echo(tabulate(lines, ["calibrator", "score", "interval"], floatfmt=".1f"))
+
+
+@app.command()
+def export(
+    calibrator: Annotated[Path, typer.Argument(help="Folder of a calibrator that `fit` wrote.")],
+    out: Annotated[Path, typer.Option(help="Folder for the sentence-transformers model.")],
+    model: MaybeModel = None,
+    device: DeviceOption = None,
+    download: DownloadOption = False,
+) -> None:
+    """Write encoder, layers and calibrator as one sentence-transformers model."""
+    with clear_errors():
+        from bertflow_lite.st import to_sentence_transformer
+
+        if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+            raise FileExistsError(f"{out.name!r} exists; name a folder that does not.")
+        pipe = _Pipeline(calibrator, model, None, None, device, None, download)
+        if pipe.layers is None:
+            raise ValueError("word vectors have no sentence-transformers form here.")
+        to_sentence_transformer(pipe.encoder, pipe.layers, pipe.calibrator).save(str(out))
+        typer.echo(f"{out.name}/ loads with SentenceTransformer({out.name!r})")
+
+
+class _Pipeline:
+    """An encoder with its layers and, where one is named, a saved calibrator."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        model: str | None,
+        layers: str | None,
+        max_length: int | None,
+        device: str | None,
+        threads: int | None,
+        download: bool,
+    ) -> None:
+        saved: dict[str, Any] = {}
+        if folder is not None:
+            from bertflow_lite.artifacts import load, read_description
+
+            saved = read_description(folder)["encoder"] or {}
+        if not saved and model is None:
+            model = "minilm"
+        self.encoder = _encoder(
+            model or saved["name"],
+            max_length or saved.get("max_length", 64),
+            device,
+            threads,
+            download,
+        )
+        self.layers = _layers(self.encoder, layers or saved.get("layers") or "last2avg")
+        self.calibrator = (
+            None if folder is None else load(folder, encoder=self.encoder, layers=self.layers)
+        )
+
+    def raw(self, texts: list[str]) -> Any:
+        return _encode(self.encoder, texts, self.layers)
+
+    def calibrated(self, vectors: Any) -> Any:
+        return vectors if self.calibrator is None else self.calibrator.transform(vectors)
+
+    def __call__(self, texts: list[str]) -> Any:
+        return self.calibrated(self.raw(texts))
+
+
+def _encoder(
+    model: str, max_length: int, device: str | None, threads: int | None, download: bool
+) -> Any:
+    import torch
+
+    from bertflow_lite.encode import load_encoder
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return load_encoder(model, max_length=max_length, device=device, download=download)
+
+
+def _layers(encoder: Any, layers: str) -> str | None:
+    """Give the layer choice, or None for word vectors, which have no layers."""
+    from bertflow_lite.encode import Encoder
+
+    return layers if isinstance(encoder, Encoder) else None
+
+
+def _encode(encoder: Any, texts: list[str], layers: str | None) -> Any:
+    progress = sys.stderr.isatty()
+    if layers is None:
+        return encoder.encode(texts, progress=progress)
+    return encoder.encode(texts, layers, progress=progress)
+
+
+def _write_array(path: Path, vectors: Any) -> None:
+    """Write a .npy file so that a reader sees the old file or the new one, never a part."""
+    import os
+    import tempfile
+
+    import numpy as np
+
+    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.save(file, vectors, allow_pickle=False)
+        Path(scratch).chmod(0o644)
+        os.replace(scratch, path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise

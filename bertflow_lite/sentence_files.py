@@ -1,0 +1,373 @@
+"""Sentences and rated pairs out of people's own files: text, TSV, CSV, JSONL and Parquet.
+
+Text is UTF-8 (a byte-order mark is fine).  Anything else is refused with the line, the byte and a
+guess at what the file is, since a wrong guess made silently would only show as odd scores.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertflow_lite.pairs import SentencePairs, fingerprint_of
+
+__all__ = ["FORMATS", "SentenceFile", "read_pairs", "read_sentences"]
+
+_log = logging.getLogger(__name__)
+
+FORMATS = (".txt", ".tsv", ".csv", ".jsonl", ".parquet")
+"""Endings that are understood."""
+
+# Names that a column of sentences, or the columns of a rated pair, go by.
+_TEXT_NAMES = ("sentence", "text", "sentences", "texts", "content")
+_FIRST_NAMES = ("sentence1", "sentence_1", "s1", "sentence_a", "text1", "text_a", "premise")
+_SECOND_NAMES = ("sentence2", "sentence_2", "s2", "sentence_b", "text2", "text_b", "hypothesis")
+_GOLD_NAMES = ("gold", "score", "similarity", "label", "rating", "relatedness_score")
+
+
+@dataclass(frozen=True)
+class SentenceFile:
+    """Sentences of a file, in its order.
+
+    Attributes
+    ----------
+    sentences : tuple of str
+        The sentences.
+    lines : tuple of int
+        Line or row of each sentence, counted from 1, header included.
+    skipped : int
+        Number of empty entries that were left out.
+    """
+
+    sentences: tuple[str, ...]
+    lines: tuple[int, ...]
+    skipped: int
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+
+def read_sentences(
+    path: str | os.PathLike[str], *, column: str | None = None, keep_empty: bool = False
+) -> SentenceFile:
+    """Read one sentence from each line or row of a file.
+
+    Parameters
+    ----------
+    path : str or path
+        ``.txt``: a sentence on each line.  ``.tsv``, ``.csv``, ``.parquet``: a column.  ``.jsonl``:
+        an object or a string on each line.
+    column : str, optional
+        Name of the column; default: one called "sentence" or "text", or the only one there is.
+    keep_empty : bool, default False
+        Keep empty lines as empty sentences, so that row i of a result is line i of the file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the ending is unknown, the text is not UTF-8, or the column is missing or ambiguous; the
+        message says where and what to do.
+    """
+    path = Path(path)
+    kind = _kind(path)
+    entries: list[tuple[int, Any]]
+    if kind == ".txt":
+        if column is not None:
+            raise ValueError(f"{path.name} is plain text and has no column {column!r}.")
+        entries = list(enumerate(_lines(path), start=1))
+    else:
+        head, rows, numbers = _table(path, kind)
+        name = _column(path, head, column)
+        entries = [(number, row.get(name)) for number, row in zip(numbers, rows, strict=True)]
+    sentences, lines, skipped = [], [], 0
+    for number, value in entries:
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            value = ""  # a missing value of a table
+        if not isinstance(value, str):
+            raise ValueError(
+                f"{path.name}, row {number}: {value!r} is a number, not a sentence. "
+                "Name the column that holds the sentences."
+            )
+        if not value.strip() and not keep_empty:
+            skipped += 1
+            continue
+        sentences.append(value.strip())
+        lines.append(number)
+    if not sentences:
+        raise ValueError(f"{path.name} holds no sentence.")
+    if skipped:
+        _log.warning("%s: %d empty lines or cells were left out", path.name, skipped)
+    return SentenceFile(tuple(sentences), tuple(lines), skipped)
+
+
+def read_pairs(
+    path: str | os.PathLike[str], *, columns: Sequence[str] | None = None
+) -> SentencePairs:
+    """Read rated sentence pairs.
+
+    Parameters
+    ----------
+    path : str or path
+        ``.tsv``, ``.csv``, ``.jsonl`` or ``.parquet``.  A TSV or CSV without a header must have
+        three columns: the two sentences and the rating, in any order.
+    columns : sequence of three str, optional
+        Names of the two sentence columns and of the rating; default: usual names such as
+        ``sentence1``, ``sentence2``, ``score``.
+
+    Returns
+    -------
+    SentencePairs
+        Pairs without a rating are left out, and their number is logged.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If a column is missing, a rating is no number, or no rated pair is left.
+    """
+    path = Path(path)
+    kind = _kind(path)
+    if kind == ".txt":
+        raise ValueError(f"{path.name}: rated pairs come in {', '.join(FORMATS[1:])}.")
+    head, rows, numbers = _table(path, kind)
+    wanted = _pair_columns(path, head, rows, columns)
+    if wanted is None:  # no header: its first row is data
+        head, rows, numbers = _table(path, kind, header=False)
+        wanted = _guess_pair_columns(path, head, rows)
+    first, second, gold, missing = [], [], [], 0
+    for number, row in zip(numbers, rows, strict=True):
+        one, two, rating = (row.get(name) for name in wanted)
+        if rating is None or rating == "" or (isinstance(rating, float) and math.isnan(rating)):
+            missing += 1
+            continue
+        if not isinstance(one, str) or not isinstance(two, str) or not (one + two).strip():
+            raise ValueError(f"{path.name}, row {number}: a sentence is missing.")
+        first.append(one.strip())
+        second.append(two.strip())
+        gold.append(_rating(path, number, rating))
+    if missing:
+        _log.warning("%s: %d pairs have no rating and were left out", path.name, missing)
+    if not gold:
+        raise ValueError(f"{path.name} holds no rated pair.")
+    name = path.stem
+    return SentencePairs(
+        name,
+        "all",
+        tuple(first),
+        tuple(second),
+        np.array(gold, dtype=np.float64),
+        np.full(len(gold), name),
+        source=f"file {path.name}",
+    )
+
+
+def digest(sentences: Sequence[str]) -> str:
+    """16 hex digits over sentences in their order."""
+    return fingerprint_of(list(sentences))
+
+
+def _kind(path: Path) -> str:
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path.name!r} at the place you named.")
+    if path.is_dir():
+        raise ValueError(f"{path.name!r} is a folder; name a file.")
+    kind = path.suffix.lower()
+    if kind not in FORMATS:
+        raise ValueError(
+            f"{path.name}: the ending {path.suffix or '(none)'!r} is not one of "
+            f"{', '.join(FORMATS)}. An Excel sheet can be saved as CSV (UTF-8)."
+        )
+    return kind
+
+
+def _text(path: Path) -> str:
+    data = path.read_bytes()
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ValueError(f"{path.name} is UTF-16 (Excel's 'Unicode text'). Save it as UTF-8.")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        guess = data[error.start : error.start + 1].decode("windows-1252", errors="replace")
+        raise ValueError(
+            f"{path.name}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8 (in "
+            f"Windows-1252 it would be {guess!r}). Save the file as UTF-8, for example by "
+            f"iconv -f WINDOWS-1252 -t UTF-8."
+        ) from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise ValueError(f"{path.name}, line {line} holds a NUL character: is this a text file?")
+    return text
+
+
+def _lines(path: Path) -> list[str]:
+    # Not splitlines(): it would also split at U+2028 and at control characters inside a sentence.
+    text = _text(path).replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _table(
+    path: Path, kind: str, *, header: bool = True
+) -> tuple[list[str], list[dict[str, Any]], list[int]]:
+    """Give the column names, the rows and the number of each row."""
+    if kind == ".parquet":
+        return _parquet(path)
+    if kind == ".jsonl":
+        return _jsonl(path)
+    if kind == ".tsv":  # quoting off: a lone quotation mark is a character like any other
+        cells = [line.split("\t") for line in _lines(path)]
+        numbers = list(range(1, len(cells) + 1))
+    else:
+        reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+        cells, numbers = [], []
+        try:
+            for row in reader:
+                cells.append(row)
+                numbers.append(reader.line_num)
+        except csv.Error as error:
+            raise ValueError(
+                f"{path.name}, line {reader.line_num}: {error}. Quotation marks in a CSV must be "
+                "paired and doubled inside a cell; or save it as TSV, where they mean nothing."
+            ) from None
+    filled = [
+        (row, n) for row, n in zip(cells, numbers, strict=True) if any(cell.strip() for cell in row)
+    ]
+    if not filled:
+        raise ValueError(f"{path.name} is empty.")
+    width = len(filled[0][0])
+    for row, n in filled:
+        if len(row) != width:
+            raise ValueError(
+                f"{path.name}, line {n} has {len(row)} columns; the first line has {width}."
+            )
+    if header:
+        head = [name.strip() for name in filled[0][0]]
+        filled = filled[1:]
+        twice = [name for name in head if head.count(name) > 1]
+        if twice:
+            raise ValueError(f"{path.name} has two columns called {twice[0]!r}; rename one.")
+    else:
+        head = [f"column {k}" for k in range(1, width + 1)]
+    return head, [dict(zip(head, row, strict=True)) for row, _ in filled], [n for _, n in filled]
+
+
+def _jsonl(path: Path) -> tuple[list[str], list[dict[str, Any]], list[int]]:
+    rows: list[dict[str, Any]] = []
+    numbers: list[int] = []
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise ValueError(f"{path.name}, line {number} is not JSON: {error}") from None
+        if isinstance(value, str):
+            value = {"sentence": value}
+        if not isinstance(value, dict):
+            raise ValueError(
+                f"{path.name}, line {number} is neither an object such as "
+                '{"sentence": "..."} nor a string.'
+            )
+        rows.append(value)
+        numbers.append(number)
+    head = list(dict.fromkeys(key for row in rows for key in row))
+    return head, rows, numbers
+
+
+def _parquet(path: Path) -> tuple[list[str], list[dict[str, Any]], list[int]]:
+    import pyarrow.lib
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+    except (pyarrow.lib.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{path.name} cannot be read as Parquet: {reason}") from None
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return list(table.column_names), rows, list(range(1, len(rows) + 1))
+
+
+def _column(path: Path, head: list[str], column: str | None) -> str:
+    if column is not None:
+        if column not in head:
+            raise ValueError(f"{path.name} has no column {column!r}; it has {', '.join(head)}.")
+        return column
+    named = [name for name in head if name.lower() in _TEXT_NAMES]
+    if len(named) == 1:
+        return named[0]
+    if len(head) == 1:
+        return head[0]
+    raise ValueError(
+        f"{path.name} has the columns {', '.join(head)}: say which one holds the sentences "
+        "(column=..., on the command line --column)."
+    )
+
+
+def _pair_columns(
+    path: Path, head: list[str], rows: list[dict[str, Any]], columns: Sequence[str] | None
+) -> list[str] | None:
+    """Give the three columns, or None where the first row is no header."""
+    if columns is not None:
+        if len(columns) != 3:
+            raise ValueError(
+                f"columns has {len(columns)} names; give two sentences and the rating."
+            )
+        for name in columns:
+            if name not in head:
+                raise ValueError(f"{path.name} has no column {name!r}; it has {', '.join(head)}.")
+        return list(columns)
+    found = []
+    for names in (_FIRST_NAMES, _SECOND_NAMES, _GOLD_NAMES):
+        there = [name for name in head if name.lower() in names]
+        found.append(there[0] if there else None)
+    if all(found):
+        return [str(name) for name in found]
+    if len(head) == 3 and not any(found) and any(_is_number(name) for name in head):
+        return None
+    lacking = [
+        what
+        for what, name in zip(("first sentence", "second sentence", "rating"), found, strict=True)
+        if name is None
+    ]
+    raise ValueError(
+        f"{path.name} has the columns {', '.join(head)}; none was found for the "
+        f"{' and the '.join(lacking)}. Call them sentence1, sentence2 and score, or name them "
+        "(columns=..., on the command line --columns)."
+    )
+
+
+def _guess_pair_columns(path: Path, head: list[str], rows: list[dict[str, Any]]) -> list[str]:
+    numeric = [name for name in head if _is_number(rows[0][name])]
+    if len(numeric) != 1:
+        raise ValueError(f"{path.name}: which of the three columns is the rating? Add a header.")
+    return [name for name in head if name != numeric[0]] + numeric
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        return math.isfinite(float(cell))
+    except (TypeError, ValueError):
+        return False
+
+
+def _rating(path: Path, number: int, cell: Any) -> float:
+    if _is_number(cell):
+        return float(cell)
+    hint = ""
+    if isinstance(cell, str) and _is_number(cell.replace(",", ".")):
+        hint = " A decimal comma? Write a point."
+    raise ValueError(f"{path.name}, row {number}: the rating {cell!r} is not a number.{hint}")
