@@ -3,6 +3,9 @@
 The real sets are the benchmarks of the paper's Tables 2 and 3 (section 4.1), read in the layout
 that SentEval made common. ``mini-sts`` is this project's own: it comes with the package and is
 for running things live, not for comparing models.
+
+Sets of other kinds have modules of their own (`qnli`, `nli_data`, `word_similarity`, `lee`);
+`list_datasets` lists them all.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ import numpy as np
 from bertflow_lite.download import Verify, download_sts, sts_url
 from bertflow_lite.pairs import SentencePairs
 from bertflow_lite.paths import cache_dir, data_file, tidy_path
+from bertflow_lite.places import check_data_dir, find_files
 from bertflow_lite.senteval import (
     COUNTS,
     FILES,
     check_count,
     files_of,
+    read_lines,
     read_part,
     read_scores,
     read_table,
@@ -97,8 +102,7 @@ def load_sts(
     name, split = _resolve(name, split)
     if name == "mini-sts":
         return _load_mini_sts()
-    if data_dir is not None and not Path(data_dir).expanduser().is_dir():
-        raise FileNotFoundError(f"data_dir is {tidy_path(data_dir)}, which is no folder.")
+    check_data_dir(data_dir)
     parts = _parts(name, split)
     files = [file for part in parts for file in files_of(name, part)]
     place, folder, reasons = _find(files, data_dir)
@@ -138,7 +142,11 @@ def load_sts(
 
 
 def list_datasets(data_dir: str | os.PathLike[str] | None = None) -> list[DatasetInfo]:
-    """Say for each set of `DATASETS` where it was found, or how to get it. Opens no connection."""
+    """Say for each set where it was found, or how to get it. Opens no connection.
+
+    The sets of `DATASETS` come first, then those of other kinds: QNLI, the NLI corpora, the two
+    sets of word pairs, the Lee documents.
+    """
     mini = _load_mini_sts()
     rows = [DatasetInfo("mini-sts", len(mini), ("test",), True, mini.source)]
     for name, counts in COUNTS.items():
@@ -148,6 +156,43 @@ def list_datasets(data_dir: str | os.PathLike[str] | None = None) -> list[Datase
         where = how if folder is None else f"{place} ({tidy_path(folder)})"
         splits = tuple(counts) if name in FILES else ("test",)
         rows.append(DatasetInfo(name, sum(counts.values()), splits, folder is not None, where))
+    return rows + _other_datasets(data_dir)
+
+
+def _other_datasets(data_dir: str | os.PathLike[str] | None) -> list[DatasetInfo]:
+    """Rows for the sets that `load_sts` does not load."""
+    from bertflow_lite.lee import N_DOCUMENTS
+    from bertflow_lite.nli_data import HUB_PARTS, PAIRS_FILE, find_nli
+    from bertflow_lite.qnli import QNLI_COUNTS, find_qnli
+    from bertflow_lite.word_similarity import WORD_SETS, gensim_file
+
+    def missing(file: str) -> str:
+        return f"set BERTFLOW_DATA to a folder with {file}, or load with download=True (--download)"
+
+    rows = []
+    for split in QNLI_COUNTS:
+        place, path, _ = find_qnli(split, data_dir)
+        # The training set is of use, but no table of the paper needs it: listed where it is.
+        if path is not None or split == "dev":
+            where = f"{place} ({tidy_path(path)})" if path else missing("qnli/dev.tsv")
+            found = path is not None
+            rows.append(DatasetInfo("qnli", QNLI_COUNTS[split], (split,), found, where))
+    place, home, _ = find_nli(PAIRS_FILE, tuple(HUB_PARTS), data_dir)
+    n_pairs = sum(part.pairs for part in HUB_PARTS.values())
+    where = place or missing(PAIRS_FILE)
+    if isinstance(home, Path):
+        n_pairs = len(read_lines(home)) - 1  # without the header
+        where = f"{place} ({tidy_path(home)}), a sample"
+    rows.append(DatasetInfo("nli", n_pairs, ("all",), bool(place), where))
+    lee_pairs = N_DOCUMENTS * (N_DOCUMENTS - 1) // 2
+    packaged = WORD_SETS | {"lee": ("lee.cor", lee_pairs)}
+    for name, (file, n_pairs) in packaged.items():
+        try:
+            gensim_file(file)
+            rows.append(DatasetInfo(name, n_pairs, ("test",), True, "package gensim"))
+        except FileNotFoundError:
+            how = "pip install --no-deps gensim"
+            rows.append(DatasetInfo(name, n_pairs, ("test",), False, how))
     return rows
 
 
@@ -183,25 +228,8 @@ def _find(
     files: list[str], data_dir: str | os.PathLike[str] | None
 ) -> tuple[str, Path | None, list[str]]:
     """Return the first place that has all `files`, its folder, and why earlier ones failed."""
-    named = os.environ.get("BERTFLOW_DATA")
-    reasons = []
-    places = {"the cache": cache_dir() / "senteval"}
-    if data_dir is not None:
-        places = {"data_dir": Path(data_dir)} | places
-    elif named:
-        places = {"$BERTFLOW_DATA": Path(named)} | places
-    else:
-        reasons.append("BERTFLOW_DATA is not set")
-    for label, root in places.items():
-        root = root.expanduser()
-        missing = files
-        for folder in (root / "downstream", root / "senteval" / "downstream", root):
-            absent = [file for file in files if not (folder / file).is_file()]
-            if not absent:
-                return label, folder, reasons
-            missing = min(missing, absent, key=len)  # the layout that comes nearest
-        reasons.append(f"{label} ({tidy_path(root)}) has no {missing[0]}")
-    return "", None, reasons
+    inside = ("downstream", "senteval/downstream", "")
+    return find_files(files, data_dir, inside=inside, then={"the cache": cache_dir() / "senteval"})
 
 
 def _load_mini_sts() -> SentencePairs:

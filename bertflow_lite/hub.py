@@ -9,10 +9,9 @@ what to do.
 from __future__ import annotations
 
 import hashlib
-import logging
+import json
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,11 +19,13 @@ __all__ = ["cached_file", "cached_model", "fetch_file", "fetch_model", "hub_endp
 
 RepoType = Literal["model", "dataset"]
 
-# What a model is made of.  A repository may also hold the same weights for other frameworks,
-# which are left where they are.
+# What a model is made of. A repository may also hold the same weights for other frameworks, which
+# are left where they are.
 CONFIG = "config.json"
-SAFETENSORS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
-PYTORCH = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin")
+WEIGHTS = (
+    "model.safetensors",
+    "pytorch_model.bin",
+)  # the first there is; ".index.json" if in parts
 TOKENIZER = (
     "tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model",
     "sentencepiece.bpe.model",
@@ -35,7 +36,6 @@ BESIDE_IT = (
 
 _TRIES = 2  # of the question beforehand, when the network or the hub fails
 _PAUSE = 1.0  # seconds between them
-_log = logging.getLogger(__name__)
 
 
 def hub_endpoint() -> str:
@@ -106,14 +106,16 @@ def fetch_file(
         )
     except Exception as error:  # the client raises the types of its HTTP library, too
         raise _in_our_words(error, repo, file, repo_type) from error
-    _verify([Path(path)], repo)
+    _verify(Path(path), repo)
     return Path(path)
 
 
 def cached_model(repo: str, revision: str | None = None) -> Path | None:
     """Return the folder of a complete model that was fetched before. Opens no connection."""
     config = cached_file(repo, CONFIG, repo_type="model", revision=revision)
-    return config.parent if config is not None and _complete(config.parent) else None
+    if config is None or not any((config.parent / name).is_file() for name in TOKENIZER):
+        return None
+    return config.parent if _has_weights(config.parent) else None
 
 
 def fetch_model(repo: str, revision: str | None = None) -> Path:
@@ -136,61 +138,69 @@ def fetch_model(repo: str, revision: str | None = None) -> Path:
     FileNotFoundError, PermissionError, ConnectionError, ValueError
         As `fetch_file`; FileNotFoundError also for a repository without weights or tokenizer.
     """
-    from huggingface_hub import constants, snapshot_download
 
-    _ask(repo, CONFIG, "model", revision)
-    for weights in (SAFETENSORS, PYTORCH):
+    def fetch(file: str) -> bool:
         try:
-            folder = Path(
-                snapshot_download(
-                    repo,
-                    revision=revision,
-                    endpoint=hub_endpoint(),
-                    cache_dir=constants.HF_HUB_CACHE,
-                    allow_patterns=[CONFIG, *TOKENIZER, *BESIDE_IT, *weights],
-                )
-            )
-        except Exception as error:  # the client raises the types of its HTTP library, too
-            raise _in_our_words(error, repo, "its files", "model") from error
-        _verify(sorted(folder.iterdir()), repo)
-        if _complete(folder):
-            return folder
-    raise FileNotFoundError(
-        f"{repo!r} on the hub is no transformer that can be loaded: of {SAFETENSORS[0]} or "
-        f"{PYTORCH[0]}, and of {', '.join(TOKENIZER)}, at least one each is needed."
-    )
+            fetch_file(repo, file, repo_type="model", revision=commit)
+        except FileNotFoundError:
+            return False
+        return True
+
+    # The first file settles the commit, so that all the others belong to the same one.
+    folder = fetch_file(repo, CONFIG, repo_type="model", revision=revision).parent
+    commit = folder.name
+    tokenizer_files = [name for name in (*TOKENIZER, *BESIDE_IT) if fetch(name)]
+    for name in WEIGHTS:
+        if fetch(name):
+            break
+        if fetch(f"{name}.index.json"):
+            for part in _parts(folder / f"{name}.index.json"):
+                fetch_file(repo, part, repo_type="model", revision=commit)
+            break
+    if not set(tokenizer_files).intersection(TOKENIZER) or not _has_weights(folder):
+        raise FileNotFoundError(
+            f"{repo!r} on the hub is no transformer that can be loaded here: it needs weights "
+            f"({' or '.join(WEIGHTS)}) and a tokenizer ({', '.join(TOKENIZER)})."
+        )
+    return folder
 
 
-def _complete(folder: Path) -> bool:
-    """Whether a folder has configuration, some tokenizer, and all its weights."""
-    import json
-
-    if not any((folder / name).is_file() for name in TOKENIZER):
-        return False
-    for whole, index, _ in (SAFETENSORS, PYTORCH):
-        if (folder / whole).is_file():
+def _has_weights(folder: Path) -> bool:
+    for name in WEIGHTS:
+        if (folder / name).is_file():
             return True
-        if (folder / index).is_file():
-            shards = json.loads((folder / index).read_text(encoding="utf-8"))["weight_map"]
-            return all((folder / shard).is_file() for shard in set(shards.values()))
+        if (folder / f"{name}.index.json").is_file():
+            return all((folder / part).is_file() for part in _parts(folder / f"{name}.index.json"))
     return False
+
+
+def _parts(index: Path) -> list[str]:
+    """List the files that large weights are cut into."""
+    try:
+        return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{index.name} is no list of weight files ({error}).") from error
 
 
 def _ask(repo: str, file: str, repo_type: RepoType, revision: str | None) -> None:
     """Ask for the headers of a file, to learn soon and plainly what is wrong."""
-    from huggingface_hub import constants, get_hf_file_metadata, get_token, hf_hub_url
+    from huggingface_hub import constants, get_session, get_token, hf_hub_url
+    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 
+    # Not the client's own function for it, which in some versions tries for half a minute.
     for left in reversed(range(_TRIES)):
         try:
             url = hf_hub_url(
                 repo, file, repo_type=repo_type, revision=revision, endpoint=hub_endpoint()
             )
-            get_hf_file_metadata(
-                url,
-                token=get_token(),
-                timeout=constants.HF_HUB_ETAG_TIMEOUT,
-                endpoint=hub_endpoint(),
-            )
+            session = get_session()
+            older = type(session).__module__.startswith("requests")
+            # A redirection to where a large file is stored is answer enough.
+            stay: dict[str, Any] = {"allow_redirects" if older else "follow_redirects": False}
+            headers, timeout = build_hf_headers(token=get_token()), constants.HF_HUB_ETAG_TIMEOUT
+            answer = session.head(url, headers=headers, timeout=timeout, **stay)
+            if answer.status_code >= 400:
+                hf_raise_for_status(answer)
             return
         except Exception as error:  # the client raises the types of its HTTP library, too
             told = _in_our_words(error, repo, file, repo_type)
@@ -206,9 +216,14 @@ def _in_our_words(error: Exception, repo: str, file: str, repo_type: RepoType) -
     what = "model" if repo_type == "model" else "data set"
     home = hub_endpoint()
     page = f"{home}/{'' if repo_type == 'model' else 'datasets/'}{repo}"
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    # The client wraps some errors into one that only says "could not find it in the cache".
+    cause = error.__cause__ or error
+    response = getattr(error, "response", None) or getattr(cause, "response", None)
+    status = getattr(response, "status_code", None)
+    if isinstance(error, OSError) and error.filename:  # of our disk: it names its path
+        return error
     if isinstance(error, errors.HFValidationError):
-        return ValueError(f"{repo!r} cannot be the name of a {what} on the hub: {error}")
+        return FileNotFoundError(f"{repo!r} cannot be the name of a {what} on the hub: {error}")
     if isinstance(error, errors.GatedRepoError):
         return PermissionError(
             f"The {what} {repo!r} asks for consent to its terms: give it at {page}, log in with "
@@ -221,7 +236,7 @@ def _in_our_words(error: Exception, repo: str, file: str, repo_type: RepoType) -
             f"The hub ({home}) shows no {what} {repo!r} (it answered {status}). Check the name; "
             "for a private one, log in with `hf auth login` or set HF_TOKEN."
         )
-    if isinstance(error, errors.EntryNotFoundError) and status == 404:
+    if status == 404:
         return FileNotFoundError(f"The {what} {repo!r} on the hub has no {file}; see {page}.")
     if status in (401, 403):
         return PermissionError(
@@ -231,37 +246,33 @@ def _in_our_words(error: Exception, repo: str, file: str, repo_type: RepoType) -
     if status is not None:
         return ConnectionError(
             f"The hub ({home}) answered {status} when asked for {file} of the {what} {repo!r}. "
-            "Try again later; what has come is kept."
+            "Try again later."
         )
     if isinstance(error, errors.OfflineModeIsEnabled):
         return ConnectionError(
             f"The {what} {repo!r} is not in the hub's cache, and HF_HUB_OFFLINE forbids to fetch "
             "it. Unset that, or give a folder on this machine."
         )
-    cause: Any = error.__cause__ or error
+    said = str(cause).splitlines()
     return ConnectionError(
         f"{file} of the {what} {repo!r} could not be fetched from {home} "
-        f"({str(cause).splitlines()[0] if str(cause) else type(cause).__name__}). Check the "
-        "network (or HF_ENDPOINT), or give a folder on this machine."
+        f"({said[0] if said else type(cause).__name__}). Check the network (or HF_ENDPOINT) "
+        "and call again, or give a folder on this machine."
     )
 
 
-def _verify(paths: Sequence[Path], repo: str) -> None:
-    """Compare files with the checksums that the hub's cache names them by; remove wrong ones."""
-    wrong = []
-    for path in paths:
-        # A file of the cache is a link to a blob whose name is the hub's checksum: SHA-256 for a
-        # large file, git's SHA-1 for a small one. Where links are not to be had there is no name.
-        expected = Path(os.readlink(path)).name if path.is_symlink() else ""
-        digest = {64: _sha256, 40: _git_sha1}.get(len(expected))
-        if digest is not None and digest(path) != expected:
-            wrong.append(path.name)
-            path.resolve().unlink()
-            path.unlink()
-    if wrong:
+def _verify(path: Path, repo: str) -> None:
+    """Compare a file with the checksum that the hub's cache names it by; remove a wrong one."""
+    # A file of the cache is a link to a blob whose name is the hub's checksum: SHA-256 for a large
+    # file, git's SHA-1 for a small one. Where links are not to be had, there is no such name.
+    expected = Path(os.readlink(path)).name if path.is_symlink() else ""
+    digest = {64: _sha256, 40: _git_sha1}.get(len(expected))
+    if digest is not None and (met := digest(path)) != expected:
+        path.resolve().unlink()
+        path.unlink()
         raise ValueError(
-            f"{', '.join(wrong)} of {repo!r} did not arrive as the hub has it: the checksum is "
-            "another one. It has been removed; try again."
+            f"{path.name} of {repo!r} arrived damaged: its checksum is {met}, where the hub says "
+            f"{expected}. It has been removed; try again."
         )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from bertflow_lite.pairs import fingerprint_of
 from bertflow_lite.similarity import Floats
-from bertflow_lite.word_similarity import _gensim_file
+from bertflow_lite.word_similarity import gensim_file
 
 __all__ = ["LeeDocuments", "load_lee"]
 
@@ -95,7 +95,7 @@ def load_lee(folder: str | os.PathLike[str] | None = None) -> LeeDocuments:
     ValueError
         For a wrong number of documents, or a table of ratings that is not as it should be.
     """
-    paths = [_gensim_file(name) if folder is None else Path(folder) / name for name in _FILES]
+    paths = [gensim_file(name) if folder is None else Path(folder) / name for name in _FILES]
     if missing := [path.name for path in paths if not path.is_file()]:
         raise FileNotFoundError(
             f"The folder has no {', '.join(missing)}. They come with the package gensim: leave out "

@@ -157,7 +157,7 @@ def load_language_model(
     elif masked or names[0].endswith(("CausalLM", "LMHeadModel")):
         loader: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
         model, info = loader.from_pretrained(
-            name, dtype=torch.float32, local_files_only=not download, output_loading_info=True
+            name, dtype=torch.float32, local_files_only=True, output_loading_info=True
         )
         if info["missing_keys"]:
             raise ValueError(

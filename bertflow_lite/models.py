@@ -8,7 +8,6 @@ vectors, see `word_vectors`).  Any other name is a folder on disk or a hub id su
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import difflib
 import hashlib
@@ -23,6 +22,7 @@ from typing import Any
 
 import torch
 
+from bertflow_lite.hub import cached_model, fetch_model
 from bertflow_lite.paths import cache_dir
 from bertflow_lite.random_models import is_random_name, load_random
 
@@ -162,6 +162,8 @@ def load_model(
         If a packaged name is misspelt, or names word vectors, which are no transformer.
     FileNotFoundError
         If the model is not on this machine; the message says how to get it.
+    PermissionError, ConnectionError
+        With ``download=True``: if the hub refuses, or cannot be reached.
     """
     name = os.fspath(name)
     if name == "glove":
@@ -199,26 +201,24 @@ def _from_transformers(
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()  # "Loading weights" is no news for a small model
-    if not Path(folder).is_dir() and not download:
-        folder = _hub_cache_folder(name)
-    local = Path(folder).is_dir()
+    if not Path(folder).is_dir():
+        folder = str(_hub_folder(name, download))
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()  # its report on missing weights: ours is below
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=local)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         if len(tokenizer) <= len(tokenizer.all_special_tokens):
             raise ValueError("its tokenizer has no words, only special tokens")
         model, loading = AutoModel.from_pretrained(
-            folder, dtype=dtype, output_loading_info=True, local_files_only=local
+            folder, dtype=dtype, output_loading_info=True, local_files_only=True
         )
     except Exception as error:  # the readers of weights and tokenizers raise types of their own
-        if local:
-            raise ValueError(
-                f"the folder {folder!r} does not hold a complete transformers model "
-                f"(config.json, weights, tokenizer): {error}"
-            ) from error
-        if isinstance(error, (OSError, ValueError)):
-            advice = f"The hub did not give it: check the name and the connection. ({error})"
-            raise _not_found(name, advice) from error
-        raise
+        raise ValueError(
+            f"the folder {folder!r} does not hold a complete transformers model "
+            f"(config.json, weights, tokenizer): {error}"
+        ) from error
+    finally:
+        transformers_logging.set_verbosity(verbosity)
     # transformers fills what a file lacks with random numbers.  A pooler often is lacking, since
     # masked language models have none, and no embedding here passes through it.
     missing = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
@@ -230,19 +230,16 @@ def _from_transformers(
     return model, tokenizer
 
 
-def _hub_cache_folder(name: str) -> str:
-    """Folder of a hub model that was fetched before; FileNotFoundError when there is none.
-
-    transformers finds it too, but its hub client may ask the network even so.
-    """
-    from huggingface_hub import try_to_load_from_cache
-
-    with contextlib.suppress(ValueError):  # raised for what cannot be a hub id
-        found = try_to_load_from_cache(name, "config.json")
-        if isinstance(found, str):
-            return str(Path(found).parent)
-    advice = "Pass download=True (command line: --download) to fetch it from the hub."
-    raise _not_found(name, advice)
+def _hub_folder(name: str, download: bool) -> Path:
+    """Folder of a hub model that was fetched before, or is fetched now if that is allowed."""
+    found = cached_model(name)
+    if found is None and not download:
+        advice = "Pass download=True (command line: --download) to fetch it from the hub."
+        raise _not_found(name, advice)
+    try:
+        return found or fetch_model(name)
+    except FileNotFoundError as error:
+        raise _not_found(name, str(error)) from error
 
 
 def _not_found(name: str, advice: str) -> FileNotFoundError:

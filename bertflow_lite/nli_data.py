@@ -1,7 +1,7 @@
 """NLI corpora: sentences to fit flow (NLI) on, labelled pairs for siamese fine-tuning.
 
 The paper's flow (NLI) is fitted on the sentences of SNLI and MNLI together, and its Table 3 takes
-encoders tuned on their labels (sections 4.1 and 4.2). The hub gives these corpora whole. A small
+encoders tuned on their labels (section 4.1). The hub gives these corpora whole. A small
 sample on this machine comes first where there is one, and says so in its `source`: what is
 computed from it is not the paper's setting.
 """
@@ -43,7 +43,7 @@ PAIRS_FILE = "nli/nli_pairs.tsv.gz"
 
 @dataclass(frozen=True)
 class HubPart:
-    """One file of a corpus on the hub, and how many of its pairs have a label that people agreed on."""
+    """A file on the hub, and how many of its pairs have a label that people agreed on."""
 
     repo: str
     file: str
@@ -111,10 +111,7 @@ class NliPairs:
     source : str
         What the pairs are and where they were found.
 
-    Raises
-    ------
-    ValueError
-        If the parts differ in length.
+    They must have the same length: ValueError otherwise.
     """
 
     premises: tuple[str, ...]
@@ -122,7 +119,6 @@ class NliPairs:
     labels: NDArray[np.intp]
     sources: tuple[str, ...]
     source: str = ""
-
     LABELS = LABELS  # no annotation: a constant of the class, not a field
 
     def __post_init__(self) -> None:
@@ -175,12 +171,9 @@ def load_nli_sentences(
 
     Raises
     ------
-    ValueError
-        If a file is not as it should be.
-    FileNotFoundError
-        If nothing is found; the message says what would help.
-    PermissionError, ConnectionError
-        If the hub refuses, or cannot be reached.
+    ValueError, FileNotFoundError, PermissionError, ConnectionError
+        If a file is not as it should be; if nothing is found (the message says what would help);
+        if the hub refuses; if it cannot be reached.
     """
     place, path = _locate(SENTENCES_FILE, _TRAINING, data_dir, download, revision)
     if isinstance(path, Path):
@@ -222,7 +215,7 @@ def load_nli_pairs(
     Raises
     ------
     ValueError, FileNotFoundError, PermissionError, ConnectionError
-        As `load_nli_sentences`; ValueError also for an unknown label, with file and line.
+        As `load_nli_sentences`.
     """
     place, path = _locate(PAIRS_FILE, tuple(HUB_PARTS), data_dir, download, revision)
     if isinstance(path, Path):
@@ -240,28 +233,17 @@ def load_nli_pairs(
             sources += [part] * len(found)
         source = f"SNLI and MNLI, as in the paper, and MNLI's matched validation set ({place})"
     _log.info("nli: %d pairs from %s", len(labels), place)
-    return NliPairs(
-        tuple(premises),
-        tuple(hypotheses),
-        np.array(labels, dtype=np.intp),
-        tuple(sources),
-        source,
-    )
+    numbers = np.array(labels, dtype=np.intp)
+    return NliPairs(tuple(premises), tuple(hypotheses), numbers, tuple(sources), source)
 
 
 def find_nli(
     file: str, parts: tuple[str, ...], data_dir: str | os.PathLike[str] | None = None
 ) -> tuple[str, Path | dict[str, Path], list[str]]:
-    """Look for a sample's file, else for parts in the hub's cache, without a connection.
+    """Look for a sample's file, else for `parts` in the hub's cache, without a connection.
 
-    Returns
-    -------
-    place : str
-        Where it was found; empty where it was not.
-    path : Path or dict of str to Path
-        The sample's file, or the hub's parts by their name: all, or none.
-    reasons : list of str
-        Why each earlier place was passed over.
+    Returns the place (empty where nothing was found), the sample's file or the hub's files by
+    their part (all, or none), and why each earlier place was passed over.
     """
     inside, then = ("", ".."), {"the cache": cache_dir()}
     place, folder, reasons = find_files([file], data_dir, inside=inside, then=then)
@@ -284,8 +266,7 @@ def _locate(
     check_data_dir(data_dir)
     place, path, reasons = find_nli(file, parts, data_dir)
     if not place and download:
-        commits = revision or {}
-        homes = {part: HUB_PARTS[part] for part in parts}
+        homes, commits = {part: HUB_PARTS[part] for part in parts}, revision or {}
         return "the hub", {
             part: fetch_file(home.repo, home.file, revision=commits.get(home.repo))
             for part, home in homes.items()
@@ -296,8 +277,7 @@ def _locate(
             f"{file} was not found: {'; '.join(reasons)}. One of these will help: set "
             f"BERTFLOW_DATA (or data_dir) to a folder that has {file} in it or beside it; copy "
             f"that file to {tidy_path(cache_dir() / 'nli')}; or call {name}(download=True) (on the "
-            "command line: --download), which fetches SNLI and MNLI from the hub "
-            f"({' and '.join(dict.fromkeys(HUB_PARTS[part].repo for part in parts))})."
+            "command line: --download), which fetches SNLI and MNLI from the hub."
         )
     return place, path
 
@@ -308,7 +288,8 @@ def _read_hub_part(
     """Read the labelled pairs of one file of the hub."""
     premises, hypotheses, texts = read_table(path, ("premise", "hypothesis", "label"))
     kept = [i for i, text in enumerate(texts) if text != _NO_LABEL]
-    labels = read_labels(texts, path, (*LABELS, _NO_LABEL))  # names the row of a wrong one
+    # With a stand-in for what is dropped, so that the row of a wrong label is the file's.
+    labels = read_labels(["0" if text == _NO_LABEL else text for text in texts], path, LABELS)
     if check_counts and len(kept) != HUB_PARTS[part].pairs:
         raise ValueError(
             f"{part} has {len(kept)} labelled pairs here ({path.name}), where the official file "

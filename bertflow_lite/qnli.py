@@ -1,4 +1,4 @@
-"""QNLI: does this sentence answer this question? (The paper's section 4.3 and Table 4.)
+"""QNLI, of the paper's section 4.2 and Table 4: which sentence answers which question.
 
 GLUE made the set from SQuAD: a question beside a sentence of the paragraph that it was asked about.
 The paper ranks the pairs by the cosine of the two embeddings and reports the AUC.

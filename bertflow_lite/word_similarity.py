@@ -80,7 +80,7 @@ def load_word_pairs(name: str, path: str | os.PathLike[str] | None = None) -> Wo
     if key not in WORD_SETS:
         raise ValueError(f"There is no word set {name!r}; there are {', '.join(WORD_SETS)}.")
     file, n_expected = WORD_SETS[key]
-    source = _gensim_file(file) if path is None else Path(path)
+    source = gensim_file(file) if path is None else Path(path)
     rows = []
     for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
@@ -102,7 +102,7 @@ def load_word_pairs(name: str, path: str | os.PathLike[str] | None = None) -> Wo
     return WordPairs(key, words1, words2, np.array(ratings))
 
 
-def _gensim_file(name: str) -> Path:
+def gensim_file(name: str) -> Path:
     spec = importlib.util.find_spec("gensim")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder) / "test" / "test_data" / name

@@ -1,0 +1,537 @@
+"""Models and data sets fetched from a stand-in for the hub on the loopback interface."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from bertflow_lite import hub
+from bertflow_lite.cli import app
+from bertflow_lite.hub import cached_file, cached_model, fetch_file, fetch_model
+from bertflow_lite.models import load_model
+from bertflow_lite.nli_data import HUB_PARTS, HubPart, load_nli_pairs, load_nli_sentences
+from bertflow_lite.qnli import load_qnli
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+TINY = "some-org/tiny-bert"
+LARGE = (".safetensors", ".bin", ".parquet")
+SOON = 8.0  # seconds within which every failure has to be told
+
+
+class Hub(ThreadingHTTPServer):
+    """Speaks as much of the hub's protocol as a download takes; a test says how it misbehaves."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.content: dict[str, dict[str, bytes]] = {}  # repository -> file -> content
+        self.spoilt: dict[str, bytes] = {}  # file -> what is sent in its place
+        self.failing: dict[str, tuple[int, str]] = {}  # file or repository -> status, error code
+        self.cut_after: dict[str, list[int]] = {}  # file -> bytes sent to the next requests
+        self.seen: list[tuple[str, str, str | None]] = []  # method, file, Range
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def asked(self, method: str, file: str) -> list[str | None]:
+        return [span for how, what, span in self.seen if (how, what) == (method, file)]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Hub
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    def refuse(self, status: int, code: str) -> None:
+        self.send_response(status)
+        if code:
+            self.send_header("X-Error-Code", code)
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def answer(self) -> None:
+        hub, wanted = self.server, self.headers.get("Range")
+        found = re.fullmatch(r"/(cdn/)?(?:datasets/)?(.+?)/resolve/([^/]+)/(.+)", self.path)
+        if found is None:
+            self.refuse(404, "")
+            return
+        stored, repo, revision, file = (part and unquote(part) for part in found.groups())
+        hub.seen.append((self.command, file, wanted))
+        for failing in (repo, file):
+            if failing in hub.failing:
+                self.refuse(*hub.failing[failing])
+                return
+        if repo not in hub.content:
+            self.refuse(401, "RepoNotFound")
+        elif revision not in ("main", COMMIT):
+            self.refuse(404, "RevisionNotFound")
+        elif file not in hub.content[repo]:
+            self.refuse(404, "EntryNotFound")
+        elif file.endswith(LARGE) and not stored:
+            self.redirect(hub.content[repo][file])
+        else:
+            self.give(hub.content[repo][file], file, wanted)
+
+    def redirect(self, content: bytes) -> None:
+        """Send to another address, as the hub does for large files."""
+        self.send_response(302)
+        self.send_header("Location", f"{self.server.url}/cdn{self.path}")
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("X-Linked-Etag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("X-Linked-Size", str(len(content)))
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def give(self, content: bytes, file: str, wanted: str | None) -> None:
+        blob = b"blob %d\0" % len(content) + content
+        sent = self.server.spoilt.get(file, content)
+        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
+        body = sent[start:]
+        self.send_response(206 if wanted else 200)
+        if wanted:
+            self.send_header("Content-Range", f"bytes {start}-{len(sent) - 1}/{len(sent)}")
+        self.send_header("ETag", f'"{hashlib.sha1(blob).hexdigest()}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        cuts = self.server.cut_after.get(file)
+        self.wfile.write(body[: cuts.pop(0)] if cuts else body)
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """Run an empty hub, with an empty cache of the hub's client, an empty one of ours, no data."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("BERTFLOW_DATA", "HF_TOKEN", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("BERTFLOW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    # The client counts what came by blocks of 10 MB; the test's files are smaller than one.
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1024)
+    monkeypatch.setattr(hub, "_PAUSE", 0.05)
+    running = Hub()
+    monkeypatch.setenv("HF_ENDPOINT", running.url)
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield running
+    running.shutdown()
+    running.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def tiny(stand_in: Hub, tiny_bert_folder: Path) -> Hub:
+    """Put the tiny BERT on the hub, beside the same weights for another framework."""
+    files = {path.name: path.read_bytes() for path in tiny_bert_folder.iterdir()}
+    stand_in.content[TINY] = files | {"tf_model.h5": b"x" * 100, "README.md": b"# tiny"}
+    return stand_in
+
+
+def blobs(tmp_path: Path) -> list[bytes]:
+    """Return the content of every file in the hub's cache, half-written ones included."""
+    stored = (tmp_path / "hub").rglob("blobs/*")
+    return [path.read_bytes() for path in stored if path.is_file()]
+
+
+def unfinished(tmp_path: Path) -> list[str]:
+    return [p.name for p in (tmp_path / "hub").rglob("*") if "incomplete" in p.name]
+
+
+# --- models --------------------------------------------------------------------------------------
+
+
+def test_a_model_is_fetched_once_and_is_the_same(tiny: Hub, tiny_bert_folder: Path) -> None:
+    loaded = load_model(TINY, device="cpu", download=True)
+    assert loaded.fingerprint == load_model(tiny_bert_folder, device="cpu").fingerprint
+    asked = {file for _, file, _ in tiny.seen}
+    assert "tf_model.h5" not in asked and "README.md" not in asked
+    assert "pytorch_model.bin" not in asked  # safetensors were there
+    tiny.seen.clear()
+    assert load_model(TINY, device="cpu", download=True).fingerprint == loaded.fingerprint
+    assert load_model(TINY, device="cpu").fingerprint == loaded.fingerprint
+    assert tiny.seen == []
+
+
+def test_nothing_is_asked_unless_a_download_is(tiny: Hub) -> None:
+    with pytest.raises(FileNotFoundError, match=r"not in the local hub cache.*download=True"):
+        load_model(TINY)
+    assert tiny.seen == []
+
+
+def test_a_revision_is_kept_to(tiny: Hub) -> None:
+    assert fetch_model(TINY, COMMIT).name == COMMIT
+    with pytest.raises(FileNotFoundError, match="no such revision"):
+        fetch_model(TINY, "v9")
+
+
+def test_weights_in_parts_are_fetched_by_their_index(
+    tiny: Hub, tiny_bert_folder: Path, tmp_path: Path
+) -> None:
+    files = tiny.content[TINY]
+    tensors = load_file(tiny_bert_folder / "model.safetensors")
+    names = sorted(tensors)
+    split = {"model-00001-of-00002.safetensors": names[::2]}
+    split["model-00002-of-00002.safetensors"] = names[1::2]
+    for file, some in split.items():
+        save_file({name: tensors[name] for name in some}, tmp_path / file, {"format": "pt"})
+        files[file] = (tmp_path / file).read_bytes()
+    weight_map = {name: file for file, some in split.items() for name in some}
+    index = {"metadata": {"total_size": len(files.pop("model.safetensors"))}}
+    files["model.safetensors.index.json"] = json.dumps(index | {"weight_map": weight_map}).encode()
+    loaded = load_model(TINY, device="cpu", download=True)
+    assert loaded.fingerprint == load_model(tiny_bert_folder, device="cpu").fingerprint
+    (fetch_model(TINY) / "model-00002-of-00002.safetensors").unlink()
+    assert cached_model(TINY) is None  # one part is missing
+
+
+def test_older_weights_are_taken_where_there_are_no_safetensors(
+    tiny: Hub, tiny_bert_folder: Path
+) -> None:
+    import torch
+
+    written = io.BytesIO()
+    torch.save(load_file(tiny_bert_folder / "model.safetensors"), written)
+    del tiny.content[TINY]["model.safetensors"]
+    tiny.content[TINY]["pytorch_model.bin"] = written.getvalue()
+    loaded = load_model(TINY, device="cpu", download=True)
+    assert loaded.fingerprint == load_model(tiny_bert_folder, device="cpu").fingerprint
+
+
+def test_a_broken_connection_is_taken_up_again(
+    tiny: Hub, tiny_bert_folder: Path, tmp_path: Path
+) -> None:
+    whole = tiny.content[TINY]["model.safetensors"]
+    tiny.cut_after["model.safetensors"] = [5000, 4000]
+    folder = fetch_model(TINY)
+    assert (folder / "model.safetensors").read_bytes() == whole
+    spans = [span for span in tiny.asked("GET", "model.safetensors") if span]
+    first, second = (int(re.findall(r"\d+", span)[0]) for span in spans)
+    assert 0 < first <= 5000 and first < second <= 9000
+    assert unfinished(tmp_path) == []
+
+
+def test_a_hub_that_vanishes_midway_leaves_no_half_file_and_the_next_call_completes(
+    tiny: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tiny.content[TINY]["model.safetensors"]
+    tiny.cut_after["model.safetensors"] = [5000] + [0] * 20
+    with pytest.raises(ConnectionError, match=r"model\.safetensors of the model .*network"):
+        load_model(TINY, device="cpu", download=True)
+    assert unfinished(tmp_path) == []
+    assert whole[:5000] not in [content[:5000] for content in blobs(tmp_path)]
+    with pytest.raises(FileNotFoundError, match="download=True"):
+        load_model(TINY, device="cpu")  # what has come is not taken for a model
+    tiny.cut_after.clear()
+    fetched = load_model(TINY, device="cpu", download=True)
+    assert (cached_model(TINY) or Path()).joinpath("model.safetensors").read_bytes() == whole
+    assert fetched.name == TINY
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_a_file_with_another_checksum_is_removed(tiny: Hub, tmp_path: Path, file: str) -> None:
+    right = tiny.content[TINY][file]
+    tiny.spoilt[file] = right[:-1] + bytes([right[-1] ^ 1])
+    with pytest.raises(ValueError, match=rf"{file} of '{TINY}' arrived damaged.*try again"):
+        load_model(TINY, device="cpu", download=True)
+    assert tiny.spoilt[file] not in blobs(tmp_path)
+    assert cached_file(TINY, file, repo_type="model") is None
+    tiny.spoilt.clear()
+    assert load_model(TINY, device="cpu", download=True).name == TINY
+
+
+def test_a_name_that_the_hub_does_not_know(tiny: Hub) -> None:
+    with pytest.raises(FileNotFoundError, match=r"shows no model 'some-org/tiny'.*Check the name"):
+        load_model("some-org/tiny", download=True)
+    with pytest.raises(FileNotFoundError, match=r"Did you mean 'minilm'"):
+        load_model("minlm", download=True)
+    with pytest.raises(FileNotFoundError, match=r"cannot be the name of a model"):
+        load_model("no/such/folder", download=True)
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        (["config.json"], r"has no config\.json"),
+        (["model.safetensors"], r"is no transformer.*it needs weights"),
+        (["tokenizer.json", "vocab.txt"], r"is no transformer.*and a tokenizer"),
+    ],
+)
+def test_a_repository_that_is_no_transformer(tiny: Hub, missing: list[str], message: str) -> None:
+    for file in missing:
+        tiny.content[TINY].pop(file, None)
+    with pytest.raises(FileNotFoundError, match=message):
+        load_model(TINY, download=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "message"),
+    [
+        (403, "GatedRepo", PermissionError, r"consent to its terms.*hf auth login"),
+        (403, "", PermissionError, r"refused config\.json.*403.*HF_TOKEN"),
+        (401, "", PermissionError, r"refused config\.json.*401.*HF_TOKEN"),
+        (401, "RepoNotFound", FileNotFoundError, r"shows no model.*401.*HF_TOKEN"),
+        (404, "", FileNotFoundError, r"has no config\.json"),
+        (500, "", ConnectionError, r"answered 500.*later"),
+        (503, "", ConnectionError, r"answered 503.*later"),
+    ],
+)
+def test_answers_of_the_hub_become_advice_soon(
+    tiny: Hub, tmp_path: Path, status: int, code: str, kind: type[Exception], message: str
+) -> None:
+    tiny.failing[TINY] = (status, code)
+    begun = time.monotonic()
+    with pytest.raises(kind, match=message):
+        load_model(TINY, download=True)
+    assert time.monotonic() - begun < SOON
+    assert blobs(tmp_path) == []
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_failure_in_the_middle_is_told_as_soon(tiny: Hub, tmp_path: Path, status: int) -> None:
+    tiny.failing["model.safetensors"] = (status, "")
+    begun = time.monotonic()
+    with pytest.raises((PermissionError, ConnectionError), match=f"{status}") as caught:
+        load_model(TINY, download=True)
+    assert "model.safetensors" in str(caught.value)
+    assert time.monotonic() - begun < SOON
+    assert unfinished(tmp_path) == []
+
+
+def test_no_network(tiny: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
+    begun = time.monotonic()
+    with pytest.raises(ConnectionError, match=r"could not be fetched.*refused.*network.*folder"):
+        load_model(TINY, download=True)
+    assert time.monotonic() - begun < SOON
+
+
+def test_a_model_that_was_fetched_needs_no_network(
+    tiny: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fingerprint = load_model(TINY, device="cpu", download=True).fingerprint
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert load_model(TINY, device="cpu", download=True).fingerprint == fingerprint
+
+
+def test_an_offline_client_says_what_forbids_it(tiny: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ConnectionError, match="HF_HUB_OFFLINE forbids"):
+        load_model(TINY, download=True)
+    assert tiny.seen == []
+
+
+def test_a_disk_that_cannot_be_written_is_no_trouble_of_the_network(
+    tiny: Hub, tmp_path: Path
+) -> None:
+    (tmp_path / "hub").write_text("a file where the cache should be")
+    with pytest.raises(OSError, match="hub") as caught:
+        load_model(TINY, download=True)
+    assert not isinstance(caught.value, ConnectionError)
+
+
+def test_the_command_line_says_it_in_one_line(tiny: Hub) -> None:
+    tiny.failing[TINY] = (500, "")
+    run = CliRunner().invoke(app, ["sts", "--model", TINY, "--download"])
+    assert run.exit_code == 1
+    assert re.fullmatch(r"error: The hub .* answered 500 .*\n", run.stderr)
+
+
+# --- data sets -----------------------------------------------------------------------------------
+
+
+def parquet(**columns: list[object]) -> bytes:
+    written = io.BytesIO()
+    pq.write_table(pa.table(columns), written)
+    return written.getvalue()
+
+
+@pytest.fixture
+def data(stand_in: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """Put small files on the hub that are laid out as QNLI, SNLI and MNLI are."""
+    stand_in.content["nyu-mll/glue"] = {
+        "qnli/validation-00000-of-00001.parquet": parquet(
+            question=["Who ran?", 'Why "so?'], sentence=["A dog ran.", "It sat."],
+            label=[0, 1], idx=[0, 1],
+        )
+    }  # fmt: skip
+    stand_in.content["stanfordnlp/snli"] = {
+        HUB_PARTS["snli-train"].file: parquet(
+            premise=["A dog  ran. ", "A dog  ran. ", "A cat sat."],
+            hypothesis=["It ran.", "It sat.", "A cat sat."],
+            label=[0, 2, -1],
+        )
+    }
+    stand_in.content["nyu-mll/multi_nli"] = {
+        HUB_PARTS["mnli-train"].file: parquet(
+            promptID=[1], premise=["One tree."], hypothesis=["A mat."], label=[1]
+        ),
+        HUB_PARTS["mnli-dev-matched"].file: parquet(
+            promptID=[2], premise=["Two mats."], hypothesis=["Two."], label=[0]
+        ),
+    }
+    sizes = {"snli-train": 2, "mnli-train": 1, "mnli-dev-matched": 1}
+    small = {name: HubPart(p.repo, p.file, sizes[name]) for name, p in HUB_PARTS.items()}
+    monkeypatch.setattr("bertflow_lite.nli_data.HUB_PARTS", small)
+    monkeypatch.setattr("bertflow_lite.qnli.QNLI_COUNTS", {"train": 104_743, "dev": 2})
+    return stand_in
+
+
+def test_qnli_is_fetched_only_when_asked_and_once(data: Hub) -> None:
+    with pytest.raises(FileNotFoundError, match="download=True"):
+        load_qnli()
+    assert data.seen == []
+    fetched = load_qnli(download=True)
+    assert (fetched.source, fetched.labels.tolist()) == ("the hub", [True, False])
+    assert fetched.sentences == ("A dog ran.", "It sat.")
+    data.seen.clear()
+    again = load_qnli()
+    assert (again.source, again.fingerprint) == ("the hub's cache", fetched.fingerprint)
+    assert data.seen == []
+
+
+def test_a_split_that_the_hub_lacks_is_named(data: Hub) -> None:
+    with pytest.raises(FileNotFoundError, match=r"data set 'nyu-mll/glue' on the hub has no qnli"):
+        load_qnli("train", download=True)
+
+
+def test_nli_pairs_of_the_hub(data: Hub) -> None:
+    pairs = load_nli_pairs(download=True)
+    assert pairs.labels.tolist() == [0, 2, 1, 0]  # the pair without a label is left out
+    assert pairs.sources == ("snli-train", "snli-train", "mnli-train", "mnli-dev-matched")
+    assert pairs.premises[0] == "A dog  ran. "  # as the file has it
+    assert "as in the paper" in pairs.source and "the hub" in pairs.source
+    assert load_nli_pairs().fingerprint == pairs.fingerprint
+
+
+def test_nli_sentences_of_the_hub_are_those_of_the_training_sets(data: Hub) -> None:
+    found = load_nli_sentences(download=True)
+    assert found.name == "nli"
+    assert found.sentences == ("A dog ran.", "It ran.", "It sat.", "One tree.", "A mat.")
+    assert data.asked("GET", HUB_PARTS["mnli-dev-matched"].file) == []
+    assert load_nli_sentences().source.endswith("(the hub's cache)")
+
+
+def test_a_pinned_revision_is_asked_for(data: Hub) -> None:
+    revision = {"nyu-mll/multi_nli": COMMIT, "stanfordnlp/snli": "main"}
+    assert len(load_nli_sentences(download=True, revision=revision)) == 5
+    assert len(load_qnli(download=True, revision=COMMIT)) == 2
+    with pytest.raises(FileNotFoundError, match="no such revision"):
+        fetch_file("nyu-mll/glue", "x.parquet", revision="v9")
+
+
+def test_a_corpus_with_another_number_of_pairs_is_refused(
+    data: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertflow_lite.qnli.QNLI_COUNTS", {"dev": 5463})
+    with pytest.raises(ValueError, match=r"qnli dev has 2 pairs here.* 5463"):
+        load_qnli(download=True)
+    monkeypatch.setattr("bertflow_lite.nli_data.HUB_PARTS", HUB_PARTS)
+    with pytest.raises(ValueError, match=r"snli-train has 2 labelled pairs here.* 549367"):
+        load_nli_sentences(download=True)
+    assert len(load_nli_sentences(download=True, check_counts=False)) == 5
+
+
+@pytest.mark.parametrize("label", [3, -2])
+def test_a_label_out_of_range_names_its_row(data: Hub, label: int) -> None:
+    data.content["stanfordnlp/snli"][HUB_PARTS["snli-train"].file] = parquet(
+        premise=["a", "b", "e"], hypothesis=["c", "d", "f"], label=[0, -1, label]
+    )
+    with pytest.raises(ValueError, match=rf"parquet, row 2: the label '{label}' is none of entail"):
+        load_nli_pairs(download=True)
+
+
+def test_other_columns_or_no_parquet_are_told(data: Hub) -> None:
+    file = "qnli/validation-00000-of-00001.parquet"
+    data.content["nyu-mll/glue"][file] = parquet(query=["a"], answer=["b"], label=[0])
+    with pytest.raises(ValueError, match="has not the columns question, sentence, label"):
+        load_qnli(download=True)
+    shutil.rmtree(data_cache := Path(hub_cache()))
+    assert not data_cache.exists()
+    data.content["nyu-mll/glue"][file] = b"<html>a page in place of a file</html>"
+    with pytest.raises(ValueError, match=r"validation-00000-of-00001\.parquet is damaged"):
+        load_qnli(download=True)
+
+
+def hub_cache() -> str:
+    from huggingface_hub import constants
+
+    return constants.HF_HUB_CACHE
+
+
+def test_a_broken_transfer_of_a_corpus_is_mended(data: Hub) -> None:
+    file = HUB_PARTS["snli-train"].file
+    size = len(data.content["stanfordnlp/snli"][file])
+    data.cut_after[file] = [size // 2]
+    assert len(load_nli_sentences(download=True)) == 5
+    assert len(data.asked("GET", file)) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "message"),
+    [
+        (500, ConnectionError, "answered 500 .* data set 'nyu-mll/glue'"),
+        (403, PermissionError, "refused .* HF_TOKEN"),
+        (404, FileNotFoundError, "on the hub has no qnli/validation"),
+    ],
+)
+def test_failures_for_data_are_told_soon(
+    data: Hub, tmp_path: Path, status: int, kind: type[Exception], message: str
+) -> None:
+    data.failing["nyu-mll/glue"] = (status, "")
+    begun = time.monotonic()
+    with pytest.raises(kind, match=message):
+        load_qnli(download=True)
+    assert time.monotonic() - begun < SOON
+    assert blobs(tmp_path) == []
+
+
+def test_no_network_for_data(data: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    begun = time.monotonic()
+    with pytest.raises(ConnectionError, match=r"could not be fetched from http://127\.0\.0\.1:9"):
+        load_nli_pairs(download=True)
+    assert time.monotonic() - begun < SOON
+
+
+def test_a_wrong_checksum_of_data(data: Hub, tmp_path: Path) -> None:
+    file = "qnli/validation-00000-of-00001.parquet"
+    right = data.content["nyu-mll/glue"][file]
+    data.spoilt[file] = right[:200] + b"?" + right[201:]
+    with pytest.raises(ValueError, match="arrived damaged"):
+        load_qnli(download=True)
+    assert blobs(tmp_path) == []
+    data.spoilt.clear()
+    assert len(load_qnli(download=True)) == 2
