@@ -14,6 +14,7 @@ import logging
 import os
 import tempfile
 import warnings
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +63,7 @@ class Target:
 
 
 def sts_target(name: str, split: str | None = None, *, download: bool = False) -> Target:
-    """An STS set with calibrators fitted on the sentences of all its splits: "flow (target)"."""
+    """Take an STS set, with calibrators fitted on the sentences of all splits, "flow (target)"."""
     fitted = load_sts(name, "all", download=download).sentences
     return Target(load_sts(name, split, download=download), tuple(fitted))
 
@@ -184,7 +185,7 @@ def _read(path: Path) -> dict[str, Floats]:
     try:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         logger.warning("%s cannot be read and is made again (%s)", path.name, error)
         return {}
 

@@ -13,7 +13,7 @@ by the same factor everywhere.
 
 `Glow` stacks the layers as the paper does (Section 3.2 and Appendix A): at each level, ``depth``
 steps of actnorm, permutation and additive coupling; between levels, half of the dimensions leave
-for the latent and the other half goes on.
+for the latent and the other half goes on.  `Rotation` is ours: an optional first layer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["ActNorm", "AdditiveCoupling", "Glow", "Permutation", "Split"]
+__all__ = ["ActNorm", "AdditiveCoupling", "Glow", "Permutation", "Rotation", "Split"]
 
 # Glow's code learns log-scales divided by this number, so that one optimizer step moves a scale
 # by exp(3 * lr), not exp(lr).  The released BERT-flow code keeps it, and so do we.
@@ -34,6 +34,9 @@ LOG_SCALE_FACTOR = 3.0
 
 # Added to a standard deviation before dividing by it in the data-dependent initialization.
 STD_EPSILON = 1e-6
+
+# A principal direction whose deviation is this far below the largest is no more than rounding.
+RELATIVE_SPREAD = 1e-6
 
 
 class ActNorm(nn.Module):
@@ -119,6 +122,46 @@ class Permutation(nn.Module):
     def inverse(self, z: Tensor) -> Tensor:
         """Put the dimensions back into their first order."""
         return z if self.kind == "none" else z.index_select(1, self.restore)
+
+
+class Rotation(nn.Module):
+    """Turn the space so that the axes are the principal directions of a sample, strongest first.
+
+    An orthogonal matrix keeps volume, as a permutation does, which it generalizes.  It is set
+    once from data (`initialize`) and not trained; until then it is the identity.  With an actnorm
+    after it the flow starts as full whitening, which the paper's flow, whose actnorms know the
+    dimensions one by one only, must learn.  Neither the paper nor its code has this layer.
+
+    Parameters
+    ----------
+    dim : int
+        Number of dimensions.
+    """
+
+    matrix: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("matrix", torch.eye(dim))
+
+    @torch.no_grad()
+    def initialize(self, sample: Tensor) -> None:
+        """Set the axes from ``sample``, shape (n >= 2, dim), with eigenvectors in float64."""
+        sample = sample.cpu().double()  # Apple's GPUs have no float64
+        centered = sample - sample.mean(dim=0)
+        _, vectors = torch.linalg.eigh(centered.T @ centered / len(sample))
+        axes = vectors.flip(1).T  # eigh gives the weakest direction first
+        # An eigenvector's sign is arbitrary: make the largest entry positive, on every machine.
+        largest = axes.gather(1, axes.abs().argmax(dim=1, keepdim=True))
+        self.matrix.copy_(axes * largest.sign())
+
+    def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotate; the log-determinant is 0."""
+        return u @ self.matrix.T, u.new_zeros(())
+
+    def inverse(self, z: Tensor) -> Tensor:
+        """Rotate back: the inverse of an orthogonal matrix is its transpose."""
+        return z @ self.matrix
 
 
 class CouplingNetwork(nn.Module):
@@ -229,6 +272,8 @@ class Glow(nn.Module):
         See `Permutation`.
     actnorm, coupling : bool, default True
         Leave one of the two layers out, for the ablation.
+    rotation : {"none", "pca"}, default "none"
+        ``"pca"`` puts a `Rotation` before everything else; `initialize` sets it.
     seed : int, default 0
         Seed of the initial weights and of the random permutations.
 
@@ -256,9 +301,12 @@ class Glow(nn.Module):
         *,
         actnorm: bool = True,
         coupling: bool = True,
+        rotation: str = "none",
         seed: int = 0,
     ) -> None:
         super().__init__()
+        if rotation not in ("none", "pca"):
+            raise ValueError(f"rotation is {rotation!r}; it must be 'none' or 'pca'.")
         sizes: dict[str, tuple[Any, int]] = {
             "dim": (dim, 2),
             "levels": (levels, 1),
@@ -273,7 +321,8 @@ class Glow(nn.Module):
         self.steps = nn.ModuleList()  # one ModuleList of layers for each level
         self.splits = nn.ModuleList()  # one fewer than levels
         while True:
-            layers: list[nn.Module] = []
+            first = rotation == "pca" and not self.steps
+            layers: list[nn.Module] = [Rotation(dim)] if first else []
             for _ in range(depth):
                 layers += [ActNorm(dim, generator)] if actnorm else []
                 layers += [Permutation(dim, permutation, generator)]
@@ -356,19 +405,23 @@ class Glow(nn.Module):
         return self.inverse(z if first is None else z.to(first))
 
     @torch.no_grad()
-    def initialize(self, sample: Tensor) -> None:
-        """Data-dependent initialization of every actnorm, in order, from one sample.
+    def initialize(self, sample: Tensor, axes_from: Tensor | None = None) -> None:
+        """Data-dependent initialization of rotation and actnorms, in order, from one sample.
 
         Parameters
         ----------
         sample : Tensor, shape (n, dim)
             Embeddings, at least two rows.  More rows give steadier scales: the whole training
             set is a good choice, one batch is what the paper's source code has in mind.
+        axes_from : Tensor, shape (m, dim), optional
+            Rows whose principal directions the rotation takes, where they should not be those of
+            ``sample`` (which may have noise in it).
 
         Raises
         ------
         ValueError
-            If there are fewer than two rows, since one row has no spread to divide by.
+            If there are fewer than two rows, since one row has no spread to divide by; or if
+            ``sample`` has no spread along some principal direction.
         """
         self._check(sample)
         if len(sample) < 2:
@@ -378,7 +431,10 @@ class Glow(nn.Module):
             )
         for level, layers in enumerate(self.steps):
             for layer in layers:  # type: ignore[attr-defined]
-                if isinstance(layer, (ActNorm, AdditiveCoupling)):
+                if isinstance(layer, Rotation):
+                    layer.initialize(sample if axes_from is None else axes_from)
+                    _check_spread(layer(sample)[0])
+                elif isinstance(layer, (ActNorm, AdditiveCoupling)):
                     layer.initialize(sample)
                 sample = layer(sample)[0]
             if level < len(self.splits):
@@ -405,6 +461,18 @@ def standard_normal_log_prob(z: Tensor) -> Tensor:
 def kept_dim(dim: int) -> int:
     """Size of the first half of ``dim`` dimensions, the larger half when ``dim`` is odd."""
     return (dim + 1) // 2
+
+
+def _check_spread(rotated: Tensor) -> None:
+    """Refuse what the actnorm after a rotation would blow up."""
+    std = rotated.std(dim=0, correction=0)
+    flat = int((std <= RELATIVE_SPREAD * std.max()).sum())
+    if flat:
+        raise ValueError(
+            f"the {len(rotated)} rows have no spread along {flat} of {rotated.shape[1]} principal "
+            "directions, and rotation 'pca' would divide by it. Give more rows than dimensions, "
+            "add noise (FlowCalibrator's noise), or leave the rotation out."
+        )
 
 
 def _linear_actnorm_relu(x: Tensor, weight: Tensor, norm: ActNorm) -> Tensor:

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.stats import bootstrap
+from numpy.typing import ArrayLike
+from scipy.stats import rankdata
 
-from bertflow_lite.evaluate import Interval, bootstrap_difference, bootstrap_interval
+from bertflow_lite.evaluate import Interval
 from bertflow_lite.pairs import SentencePairs
-from bertflow_lite.similarity import Floats, as_values, rank_correlation
+from bertflow_lite.similarity import Floats, as_values, spearman
 from bertflow_lite.text import check_sentences, split_words
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
 NEAR = 4
 """The largest edit distance of the pairs that the paper's Figure 2 highlights."""
 
+_CELLS = 2_000_000  # values ranked at a time by the bootstrap: some 16 MB an array
 _WORD_LIKE = re.compile(r"\w")
 
 UNITS: dict[str, str] = {
@@ -176,27 +177,34 @@ def score_lexical(
         If a length is wrong, a value is not finite, or a correlation is undefined because all
         values of one side are the same.
     """
-    values, edits = as_values(similarities, "similarities"), as_values(distances, "distances")
-    if len(edits) != len(pairs):
-        raise ValueError(f"There are {len(edits)} distances, but {len(pairs)} pairs.")
-    # The bootstrap correlates with whatever stands in the place of the gold score.
-    by_distance = replace(pairs, gold=edits)
-    options: dict[str, Any] = {"n_resamples": n_resamples, "random_state": random_state}
-    changes: dict[str, Interval] = {}
+    columns = {
+        "similarity": as_values(similarities, "similarities"),
+        "distance": as_values(distances, "distances"),
+        "gold": pairs.gold,
+    }
     if baseline is not None:
-        changes = {
-            "edit_distance_change": bootstrap_difference(by_distance, values, baseline, **options),
-            "gold_change": bootstrap_difference(pairs, values, baseline, **options),
-        }
-    return LexicalScore(
-        edit_distance=bootstrap_interval(by_distance, values, **options),
-        gold=bootstrap_interval(pairs, values, **options),
-        edit_distance_given_gold=_partial_interval(
-            values, edits, pairs.gold, n_resamples, random_state
-        ),
-        n_pairs=len(pairs),
-        **changes,
-    )
+        columns["baseline"] = as_values(baseline, "baseline")
+    for name, column in columns.items():
+        if len(column) != len(pairs):
+            raise ValueError(f"There are {len(column)} values of {name}, but {len(pairs)} pairs.")
+        if name != "similarity":
+            spearman(columns["similarity"], column)  # raises where it is undefined
+    found = _measures(columns)
+    rng = np.random.default_rng(random_state)
+    draws: list[dict[str, Floats]] = []
+    step = max(1, _CELLS // len(pairs))
+    for start in range(0, n_resamples, step):
+        chosen = rng.choice(len(pairs), size=(min(step, n_resamples - start), len(pairs)))
+        draws.append(_measures({name: column[chosen] for name, column in columns.items()}))
+    intervals: dict[str, Interval] = {}
+    for name, estimate in found.items():
+        drawn = np.concatenate([draw[name] for draw in draws])
+        # In a resample of a tiny set, all values may happen to be alike.
+        low, high = np.quantile(drawn[np.isfinite(drawn)], [0.025, 0.975])
+        intervals[name] = Interval(
+            float(low), float(high), float(estimate), 0.95, n_resamples, "all"
+        )
+    return LexicalScore(n_pairs=len(pairs), **intervals)
 
 
 def lexical_similarities(
@@ -237,7 +245,7 @@ def _splitter(unit: str, tokenizer: Any) -> Callable[[str], Sequence[Any]]:
     if unit == "wordpieces":
         if tokenizer is None:
             raise ValueError("wordpieces need a tokenizer: pass tokenizer=encoder.tokenizer.")
-        return lambda text: list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        return lambda text: list(tokenizer.tokenize(text))
     splitters: dict[str, Callable[[str], Sequence[Any]]] = {
         "words": lambda text: text.lower().split(),
         "words and marks": split_words,
@@ -247,32 +255,31 @@ def _splitter(unit: str, tokenizer: Any) -> Callable[[str], Sequence[Any]]:
     return splitters[unit]
 
 
-def _partial(similarity: Floats, distance: Floats, gold: Floats, axis: int = -1) -> Floats:
-    """Rank correlation of the first two, given the third: r_sd.g of the usual formula, x 100."""
-    sd, sg, dg = (
-        rank_correlation(a, b)
-        for a, b in ((similarity, distance), (similarity, gold), (distance, gold))
-    )
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(100 * (sd - sg * dg) / np.sqrt((1 - sg**2) * (1 - dg**2)))
+def _measures(columns: dict[str, Floats]) -> dict[str, Floats]:
+    """Correlations x 100 along the last axis, under the names of `LexicalScore`."""
+    unit = {}
+    for name, values in columns.items():
+        ranks = rankdata(values, axis=-1)
+        ranks = ranks - ranks.mean(axis=-1, keepdims=True)
+        with np.errstate(invalid="ignore"):
+            unit[name] = ranks / np.sqrt((ranks**2).sum(axis=-1, keepdims=True))
 
+    def correlate(a: str, b: str) -> Floats:
+        return np.asarray(np.clip((unit[a] * unit[b]).sum(axis=-1), -1, 1))
 
-def _partial_interval(
-    similarity: Floats, distance: Floats, gold: NDArray[np.float64], n: int, seed: int
-) -> Interval:
-    """95 % percentile interval of the partial correlation over resampled pairs."""
-    estimate = float(_partial(similarity, distance, gold))
-    if not np.isfinite(estimate):  # the similarity, or the distance, is the gold score
-        return Interval(0.0, 0.0, 0.0, 0.95, n, "all")
-    drawn = bootstrap(
-        (similarity, distance, gold),
-        _partial,
-        paired=True,
-        vectorized=True,
-        n_resamples=n,
-        batch=max(1, 2_000_000 // len(gold)),
-        method="percentile",
-        random_state=seed,
-    ).bootstrap_distribution
-    low, high = np.quantile(drawn[np.isfinite(drawn)], [0.025, 0.975])
-    return Interval(float(low), float(high), estimate, 0.95, n, "all")
+    by_distance, by_gold = correlate("similarity", "distance"), correlate("similarity", "gold")
+    distance_gold = correlate("distance", "gold")
+    # The usual formula of a partial correlation. Where the similarity is the gold score itself,
+    # nothing is left to correlate: 0.
+    left = (1 - by_gold**2) * (1 - distance_gold**2)
+    rest = by_distance - by_gold * distance_gold
+    given_gold = np.divide(rest, np.sqrt(left), out=np.zeros_like(rest), where=~(left < 1e-12))
+    out = {
+        "edit_distance": by_distance,
+        "gold": by_gold,
+        "edit_distance_given_gold": given_gold,
+    }
+    if "baseline" in columns:
+        out["edit_distance_change"] = by_distance - correlate("baseline", "distance")
+        out["gold_change"] = by_gold - correlate("baseline", "gold")
+    return {name: 100 * values for name, values in out.items()}

@@ -1,40 +1,31 @@
 """Table 6 and Figure 2 as experiments: edit distance against raw and calibrated cosines.
 
-`run_table6` and `run_figure2` give dicts that JSON can hold; the command line stores them.
-`compare_own_pairs` does the same for a handful of pairs that a reader makes up.
+`run_table6` and `run_figure2` give dicts that JSON can hold; the command line stores them and
+`lexical_tables` lays them out.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import ArrayLike
-from tabulate import tabulate
+from numpy.typing import NDArray
 
 from bertflow_lite.calibrate import FlowCalibrator, make_calibrator
 from bertflow_lite.datasets import load_sts
-from bertflow_lite.encode import Encoder
 from bertflow_lite.evaluate import pair_cosines
 from bertflow_lite.lexical import NEAR, UNITS, edit_distances, lexical_similarities, score_lexical
-from bertflow_lite.linear import DeadDimensionWarning
 from bertflow_lite.pairs import SentencePairs
-from bertflow_lite.paper import load_paper_table
-from bertflow_lite.similarity import Floats, cosine, spearman
-from bertflow_lite.table_rows import Keep, default_layers, no_keep
-from bertflow_lite.word_vectors import WordVectorEncoder
+from bertflow_lite.similarity import Floats, spearman
+from bertflow_lite.table_rows import AnyEncoder, Keep, default_layers, fit_quietly, no_keep
 
 __all__ = [
     "CALIBRATORS",
     "FLOW_STEPS",
     "SETS",
-    "compare_own_pairs",
     "fit_calibrator",
-    "format_figure2",
-    "format_table6",
     "run_figure2",
     "run_table6",
 ]
@@ -48,9 +39,12 @@ SETS: dict[str, str] = {"stsb": "dev", "mini-sts": "test"}
 FLOW_STEPS = 500
 """Least number of training steps: one epoch of mini-sts would be 24 of them, of STS-B 539."""
 
+PER_LENGTH = " / length"
+"""Ending of the name of an edit distance that is divided by the longer sentence's length."""
+
 
 def run_table6(
-    encoder: Encoder | WordVectorEncoder,
+    encoder: AnyEncoder,
     *,
     seeds: int = 3,
     layers: Sequence[str] = (),
@@ -83,9 +77,11 @@ def run_table6(
     Returns
     -------
     dict
-        For each set: ``definitions`` (Spearman x 100 of distance and gold, distance and cosine,
-        for each unit of `UNITS`, plain and divided by length), ``gold``, and ``rows``, each a
-        `LexicalScore` over all pairs and, under ``near``, over those at distance 4 or less.
+        ``settings``, and for each of ``sets`` a list of ``rows``: the gold score, each cosine,
+        and two similarities that see words only.  A row is a `LexicalScore` over all pairs; under
+        ``near``, one over the pairs at distance 4 or less; and, under ``units``, Spearman x 100
+        with every other kind of edit distance, and with one minus the cosine of word counts, plain
+        and weighted by rarity.
     """
     choices = [*dict.fromkeys([*default_layers(encoder), *layers])]
     out: dict[str, Any] = {
@@ -101,123 +97,43 @@ def run_table6(
         "sets": {},
     }
     for name, pairs, fit_on in _load_sets(data, download):
-        distances = edit_distances(pairs.sentences1, pairs.sentences2)
-        near = distances <= NEAR
-        rows: list[dict[str, Any]] = []
-        first_cosines: dict[str, Floats] = {}
-
-        def score(label: str, calibrator: str, seed: int, values: Floats, raw: Floats) -> None:
-            def compute(
-                pairs: SentencePairs = pairs, distances: Floats = distances, near: Any = near
-            ) -> dict[str, Any]:
-                baseline = None if calibrator == "none" else raw
-                part = None if baseline is None else baseline[near]
-                return {
-                    "layers": label,
-                    "calibrator": calibrator,
-                    "seed": seed,
-                    **score_lexical(pairs, values, distances, baseline=baseline).to_dict(),
-                    "near": score_lexical(
-                        pairs.select(near), values[near], distances[near], baseline=part
-                    ).to_dict(),
-                }
-
-            rows.append(keep(f"{name} {label} {calibrator} {seed}", compute))
-
+        by_words = lexical_similarities(pairs, fit_on)
+        distances = _all_distances(encoder, pairs)
+        distances |= {f"1 - cosine, {lexical}": 1 - values for lexical, values in by_words.items()}
         embeddings = encoder.encode([*fit_on, *pairs.sentences], list(choices), progress=progress)
+        # Layers, calibrator, seed, and how to compute the row.
+        work: list[tuple[str, str, int, Any]] = [
+            ("", "gold", 0, partial(_score, pairs, distances, pairs.gold, None))
+        ]
         for label, vectors in embeddings.items():
-            raw = pair_cosines(pairs, vectors[len(fit_on) :])
             for calibrator in CALIBRATORS:
                 for seed in range(seeds if "flow" in calibrator else 1):
-                    values = raw
-                    if calibrator != "none":
-                        model = fit_calibrator(calibrator, vectors[: len(fit_on)], seed)
-                        values = pair_cosines(pairs, model.transform(vectors[len(fit_on) :]))
-                    if label == next(iter(embeddings)) and seed == 0:
-                        first_cosines[calibrator] = values
-                    score(label, calibrator, seed, values, raw)
-        raw = first_cosines["none"]
-        for lexical, values in lexical_similarities(pairs, fit_on).items():
-            score("", lexical, 0, values, raw)
+                    compute = partial(
+                        _calibrate_and_score, pairs, distances, vectors, calibrator, seed
+                    )
+                    work.append((label, calibrator, seed, compute))
+        for lexical, values in by_words.items():
+            work.append(("", lexical, 0, partial(_score, pairs, distances, values, None)))
+        rows = [
+            {"layers": label, "calibrator": calibrator, "seed": seed}
+            | keep(f"{name} {label} {calibrator} {seed}", compute)
+            for label, calibrator, seed, compute in work
+        ]
         out["settings"]["data"][name] = pairs.fingerprint
         out["sets"][name] = {
             "split": pairs.split,
             "n_pairs": len(pairs),
-            "n_near": int(near.sum()),
+            "n_near": {
+                unit: int((d <= NEAR).sum()) for unit, d in distances.items() if unit in UNITS
+            },
             "fitted_on": len(fit_on),
-            "gold": score_lexical(pairs, pairs.gold, distances).to_dict()["edit_distance"],
-            "gold_near": score_lexical(
-                pairs.select(near), pairs.gold[near], distances[near]
-            ).to_dict()["edit_distance"],
-            "definitions": _definitions(encoder, pairs, first_cosines),
             "rows": rows,
         }
     return _round(out)
 
 
-def format_table6(results: dict[str, Any], style: str = "simple") -> str:
-    """Lay out Table 6: our rows beside the paper's, then the definitions of edit distance.
-
-    Parameters
-    ----------
-    results : dict
-        From `run_table6`.
-    style : str, default "simple"
-        A table format of the tabulate package.
-    """
-    paper = load_paper_table(6)
-    parts = []
-    for name, result in results["sets"].items():
-        lines: list[list[str]] = []
-        if name == "stsb":
-            for row, label in (
-                ("gold", "gold"),
-                ("BERT-induced", "BERT-base"),
-                ("flow-induced", "BERT-base-flow"),
-            ):
-                lines.append(["paper", label, f"{paper['edit_distance'][row]:.2f}", "",
-                              f"{paper['gold'][row]:.2f}", "", ""])  # fmt: skip
-        lines.append(["", "gold", _cell(result["gold"]), "0", "100",
-                      _cell(result["gold_near"]), ""])  # fmt: skip
-        for (label, calibrator), group in _grouped(result["rows"]).items():
-            first, near = group[0], group[0]["near"]
-            lines.append(
-                [
-                    label,
-                    CALIBRATORS.get(calibrator, calibrator),
-                    *(
-                        _cell(first[key], [row[key]["estimate"] for row in group])
-                        for key in ("edit_distance", "edit_distance_given_gold", "gold")
-                    ),
-                    *(
-                        _cell(near[key], [row["near"][key]["estimate"] for row in group])
-                        for key in ("edit_distance", "gold")
-                    ),
-                ]
-            )
-        headers = ["layers", "similarity", "edit distance", "..., gold held", "gold",
-                   f"edit distance <= {NEAR}", "gold there"]  # fmt: skip
-        parts.append(
-            f"{name} {result['split']}: {result['n_pairs']} pairs, {result['n_near']} of them at "
-            f"{NEAR} edits or fewer; Spearman x 100 [95 % interval]; flow: mean over seeds\n"
-            + tabulate(lines, headers, tablefmt=style, disable_numparse=True)
-        )
-        lines = [
-            [row["unit"] + (" / length" if row["normalize"] else ""), str(row["n_near"] or ""),
-             f"{row['gold']:.2f}", *(f"{row['cosine'][c]:.2f}" for c in CALIBRATORS)]
-            for row in result["definitions"]
-        ]  # fmt: skip
-        headers = ["edit distance over", f"pairs <= {NEAR}", "gold", *CALIBRATORS.values()]
-        parts.append(
-            f"{name} {result['split']}: other edit distances; cosines of "
-            f"layers {results['settings']['layers'][0]}\n"
-            + tabulate(lines, headers, tablefmt=style, disable_numparse=True)
-        )
-    return "\n\n".join(parts)
-
-
 def run_figure2(
-    encoder: Encoder | WordVectorEncoder,
+    encoder: AnyEncoder,
     *,
     seeds: int = 1,
     layers: Sequence[str] = (),
@@ -264,95 +180,13 @@ def run_figure2(
     return _round(out)
 
 
-def format_figure2(results: dict[str, Any], style: str = "simple") -> str:
-    """Say in a table what Figure 2 shows; parameters are those of `format_table6`."""
-    lines = []
-    for name, result in results["sets"].items():
-        distance = np.array(result["distance"], dtype=np.float64)
-        near = distance <= NEAR
-        for label, by_calibrator in result["cosines"].items():
-            for calibrator, values in by_calibrator.items():
-                lines.append([name, label, CALIBRATORS[calibrator],
-                              f"{100 * spearman(distance, values):.2f}",
-                              f"{100 * spearman(distance[near], np.array(values)[near]):.2f}"])  # fmt: skip
-    headers = ["set", "layers", "cosine", "with edit distance", f"where it is <= {NEAR}"]
-    return tabulate(lines, headers, tablefmt=style, disable_numparse=True)
-
-
-def compare_own_pairs(
-    own: Sequence[tuple[str, str]],
-    encoder: Encoder | WordVectorEncoder,
-    *,
-    layers: str = "",
-    reference: SentencePairs | None = None,
-    unit: str = "words and marks",
-    random_state: int = 0,
-) -> pd.DataFrame:
-    """Show what each similarity makes of the reader's own pairs.
-
-    Raw and calibrated cosines fill different ranges, so beside each cosine stands its rank: the
-    share of the reference pairs that are less alike by the same measure.
-
-    Parameters
-    ----------
-    own : sequence of (str, str)
-        The pairs, such as ``[("I like this restaurant", "I dislike this restaurant")]``.
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    layers : str, default ""
-        A layer choice; empty: the encoder's first default one.
-    reference : SentencePairs, optional
-        Pairs to rank among; their sentences fit the calibrators. Default: mini-sts.
-    unit : str, default "words and marks"
-        A key of `UNITS`.
-    random_state : int, default 0
-        Seed of the flow.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each pair: both sentences, ``edit distance``, and for each of `CALIBRATORS` its
-        cosine and ``... rank`` in percent.
-
-    Raises
-    ------
-    ValueError
-        If there is no pair, or an entry is not two sentences.
-    """
-    if isinstance(own, str) or not len(own) or any(isinstance(p, str) or len(p) != 2 for p in own):
-        raise ValueError(
-            "own must be a list of pairs of sentences, such as [('I like it', 'I dislike it')]."
-        )
-    pairs = load_sts("mini-sts") if reference is None else reference
-    first, second = [pair[0] for pair in own], [pair[1] for pair in own]
-    tokenizer = getattr(encoder, "tokenizer", None)
-    table: dict[str, Any] = {
-        "sentence 1": first,
-        "sentence 2": second,
-        "edit distance": edit_distances(first, second, unit, tokenizer=tokenizer),
-    }
-    texts = [*pairs.sentences, *first, *second]
-    vectors = encoder.encode(texts, layers or default_layers(encoder)[0])
-    fit_rows, n = 2 * len(pairs), len(own)
-    for calibrator, label in CALIBRATORS.items():
-        z = vectors
-        if calibrator != "none":
-            z = fit_calibrator(calibrator, vectors[:fit_rows], random_state).transform(vectors)
-        known = np.sort(pair_cosines(pairs, z[:fit_rows]))
-        values = cosine(z[fit_rows : fit_rows + n], z[fit_rows + n :])
-        table[label] = values
-        table[f"{label} rank"] = 100 * np.searchsorted(known, values) / len(known)
-    return pd.DataFrame(table)
-
-
-def fit_calibrator(name: str, vectors: ArrayLike, seed: int) -> Any:
+def fit_calibrator(name: str, vectors: NDArray[np.floating[Any]], seed: int) -> Any:
     """Fit a calibrator by its short name; a flow gets `FLOW_STEPS` training steps at least."""
     model: Any = make_calibrator(name, random_state=seed)
     if isinstance(model, FlowCalibrator):
         model.set_params(min_steps=FLOW_STEPS)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeadDimensionWarning)
-        return model.fit(vectors)
+    fit_quietly(model, vectors)
+    return model
 
 
 def _load_sets(
@@ -372,42 +206,51 @@ def _load_sets(
     ]
 
 
-def _definitions(
-    encoder: Any, pairs: SentencePairs, cosines: dict[str, Floats]
-) -> list[dict[str, Any]]:
-    """Correlate each kind of edit distance with gold and with each cosine."""
+def _all_distances(encoder: Any, pairs: SentencePairs) -> dict[str, Floats]:
+    """Every kind of edit distance, the paper's first; those divided by length end PER_LENGTH."""
     tokenizer = getattr(encoder, "tokenizer", None)
-    rows = []
-    for unit in UNITS:
-        if unit == "wordpieces" and tokenizer is None:
-            continue
-        for normalize in (False, True):
-            d = edit_distances(
-                pairs.sentences1, pairs.sentences2, unit, normalize=normalize, tokenizer=tokenizer
-            )
-            rows.append(
-                {
-                    "unit": unit,
-                    "normalize": normalize,
-                    "n_near": None if normalize else int((d <= NEAR).sum()),
-                    "gold": 100 * spearman(d, pairs.gold),
-                    "cosine": {name: 100 * spearman(d, v) for name, v in cosines.items()},
-                }
-            )
-    return rows
+    return {
+        unit + PER_LENGTH * normalize: edit_distances(
+            pairs.sentences1, pairs.sentences2, unit, normalize=normalize, tokenizer=tokenizer
+        )
+        for unit in UNITS
+        if unit != "wordpieces" or tokenizer is not None
+        for normalize in (False, True)
+    }
 
 
-def _grouped(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["layers"], row["calibrator"]), []).append(row)
-    return groups
+def _calibrate_and_score(
+    pairs: SentencePairs,
+    distances: Mapping[str, Floats],
+    vectors: NDArray[np.float32],
+    calibrator: str,
+    seed: int,
+) -> dict[str, Any]:
+    """Score the cosines of the last rows, calibrated by what is fitted on those before them."""
+    to_fit, scored = vectors[: -2 * len(pairs)], vectors[-2 * len(pairs) :]
+    raw = pair_cosines(pairs, scored)
+    if calibrator == "none":
+        return _score(pairs, distances, raw, None)
+    z = fit_calibrator(calibrator, to_fit, seed).transform(scored)
+    return _score(pairs, distances, pair_cosines(pairs, z), raw)
 
 
-def _cell(interval: dict[str, float], values: Sequence[float] = ()) -> str:
-    """Write an estimate with its interval; the mean where several seeds were fitted."""
-    estimate = float(np.mean(values)) if len(values) else interval["estimate"]
-    return f"{estimate:.2f} [{interval['low']:.1f}, {interval['high']:.1f}]"
+def _score(
+    pairs: SentencePairs, distances: Mapping[str, Floats], values: Floats, raw: Floats | None
+) -> dict[str, Any]:
+    """Score one similarity over all pairs, over the near ones, and by each kind of distance."""
+    words = distances["words"]
+    near = words <= NEAR
+    return {
+        **score_lexical(pairs, values, words, baseline=raw).to_dict(),
+        "near": score_lexical(
+            pairs.select(near),
+            values[near],
+            words[near],
+            baseline=None if raw is None else raw[near],
+        ).to_dict(),
+        "units": {unit: 100 * spearman(d, values) for unit, d in distances.items()},
+    }
 
 
 def _round(value: Any) -> Any:

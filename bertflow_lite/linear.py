@@ -6,130 +6,109 @@ linear map that came a year later (BERT-whitening, Su et al. 2021).
 
 from __future__ import annotations
 
+import copy
 import logging
-import warnings
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    OneToOneFeatureMixin,
-    TransformerMixin,
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from bertflow_lite.base import (
+    RELATIVE_VARIANCE,
+    DeadDimensionWarning,
+    _Calibrator,
+    check_varied,
+    find_live,
+    live_of,
 )
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from bertflow_lite.moments import RunningMoments
+from bertflow_lite.sources import FloatArray, to_numpy
 
 __all__ = ["DeadDimensionWarning", "Standardizer", "TopDirectionRemover", "Whitener", "find_live"]
 
 logger = logging.getLogger(__name__)
 
-FloatArray = NDArray[np.floating[Any]]
 
-# A dimension is dead when its spread is this far below the typical one ...
-RELATIVE_SPREAD = 1e-6
-# ... or is no more than the rounding of float32 around its mean.
-ROUNDING = 8 * float(np.finfo(np.float32).eps)
-# A principal direction is dropped when its variance is this far below the largest; no dimension
-# with a deviation this far below the largest counts as typical.
-RELATIVE_VARIANCE = 1e-10
+class _MomentCalibrator(_Calibrator):
+    """A calibrator that needs only the moments of the embeddings."""
 
+    _full = True  # of the covariances, not only the variances
+    _moments: RunningMoments | None = None  # what has been seen; not stored by `save`
 
-class DeadDimensionWarning(UserWarning):
-    """Some dimensions have no spread; the message names them."""
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from embeddings.
 
+        Parameters
+        ----------
+        X : array or Tensor, shape (n >= 2, dim); or EmbeddingStream, path or iterator
+            Embeddings; finite.  What is memory-mapped, a path (a ``.npy`` file or a folder of
+            them), a stream or an iterator of arrays is read once, block by block: any number
+            of rows fits, and the result is the same up to rounding.
+        y : ignored
 
-def find_live(x: FloatArray) -> NDArray[np.bool_]:
-    """Find the dimensions that have some spread, and warn about the others.
+        Raises
+        ------
+        ValueError
+            If a value is not finite, all rows are equal, there are fewer than two, or a setting
+            does not fit the width.
+        """
+        blocks = self._blocks(X, reset=True, least_rows=2)
+        return self._finish(self._sum_up(RunningMoments(full=self._full), blocks))
 
-    A dead dimension says nothing about a sentence, but a calibrator that divides by its standard
-    deviation blows it up: the last layer of all-MiniLM-L6-v2 has three with a deviation of 1e-32.
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from more embeddings, on top of all those seen since `fit`.
 
-    Parameters
-    ----------
-    x : ndarray, shape (n, dim)
-        Embeddings.
+        The order and size of the batches make no difference.  Until two rows that differ have
+        been seen, the calibrator counts as not fitted.  `Whitener` and `TopDirectionRemover` find
+        the principal directions anew at each call, so large batches are cheaper.
 
-    Returns
-    -------
-    ndarray of bool, shape (dim,)
-        True for a dimension to calibrate.
+        Parameters
+        ----------
+        X : array or Tensor, shape (n >= 1, dim); or EmbeddingStream, path or iterator
+            Embeddings; finite.
+        y : ignored
 
-    Raises
-    ------
-    ValueError
-        If no dimension has any spread, that is, if all rows are (nearly) equal.
-    """
-    mean, std = mean_std(x)
-    # The median stands above a few dimensions of huge spread; what is as good as nothing beside
-    # the largest is left out of it, so that it also stands when most dimensions are dead.
-    typical = np.median(std[std >= RELATIVE_VARIANCE * std.max()])
-    live: NDArray[np.bool_] = std > np.maximum(RELATIVE_SPREAD * typical, ROUNDING * np.abs(mean))
-    if not live.any():
-        raise ValueError(
-            f"all {len(x)} rows are (nearly) equal: there is no spread to calibrate. "
-            "Give embeddings of sentences that differ."
-        )
-    if not live.all():
-        dead = np.flatnonzero(~live)
-        names = ", ".join(map(str, dead[:10])) + (", ..." if len(dead) > 10 else "")
-        warnings.warn(
-            f"{len(dead)} of {x.shape[1]} dimensions have (nearly) no spread and are carried "
-            f"through unchanged: {names}.",
-            DeadDimensionWarning,
-            stacklevel=3,
-        )
-    return live
-
-
-def mean_std(x: FloatArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and (biased) standard deviation of each column, in float64."""
-    mean = x.mean(axis=0, dtype=np.float64)
-    # Column blocks keep the float64 copy small.
-    std = np.empty_like(mean)
-    for start in range(0, x.shape[1], 64):
-        part = slice(start, start + 64)
-        std[part] = np.sqrt(np.mean((x[:, part] - mean[part]) ** 2, axis=0))
-    return mean, std
-
-
-def to_numpy(x: Any) -> Any:
-    """Turn a torch tensor, on any device and of any float type, into an array; else give x."""
-    if not hasattr(x, "detach"):
-        return x
-    x = x.detach().cpu()
-    return (x if x.dtype.itemsize == 8 else x.float()).numpy()  # NumPy has no bfloat16
-
-
-class _Calibrator(TransformerMixin, BaseEstimator):
-    """Input checks that all calibrators share: finite floats; rows to fit on that differ."""
-
-    _least_features = 1
-
-    def _check(self, x: Any, *, reset: bool) -> FloatArray:
-        checked: FloatArray = validate_data(
-            self,
-            to_numpy(x),
-            reset=reset,
-            dtype=[np.float32, np.float64],
-            ensure_min_samples=2 if reset else 1,
-            ensure_min_features=self._least_features if reset else 1,
-        )
-        if reset and (checked == checked[0]).all():
+        Raises
+        ------
+        ValueError
+            As `fit`; or if the calibrator was loaded from disk, where the moments are not kept.
+        """
+        begun = self._moments
+        if begun is None and hasattr(self, "mean_"):
             raise ValueError(
-                f"all {len(checked)} rows are equal: there is no spread to calibrate. "
-                "Give embeddings of at least two different sentences."
+                f"this {type(self).__name__} was loaded, and the moments it was fitted on are not "
+                "stored: it cannot be fitted further. Use fit, or partial_fit on a clone."
             )
-        return checked
+        blocks = self._blocks(X, reset=begun is None)
+        # A copy: bad input half-way leaves the calibrator as it was.
+        moments = copy.copy(begun) if begun else RunningMoments(full=self._full)
+        self._moments = self._sum_up(moments, blocks)
+        return self._learn(moments) if moments.varied else self
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float32", "float64"]
-        return tags
+    def _sum_up(self, moments: RunningMoments, blocks: Iterable[FloatArray]) -> RunningMoments:
+        for block in blocks:
+            if not moments.count:
+                self._check_settings(block.shape[1])
+            moments.update(block)
+        return moments
+
+    def _finish(self, moments: RunningMoments) -> Self:
+        check_varied(moments.count, moments.varied)
+        self._moments = moments
+        return self._learn(moments)
+
+    def _check_settings(self, dim: int) -> None:
+        """Raise ValueError if a setting does not fit the width."""
+
+    def _learn(self, moments: RunningMoments) -> Self:
+        raise NotImplementedError
 
 
-class Standardizer(OneToOneFeatureMixin, _Calibrator):
-    """SN: subtract the mean of each dimension and divide by its standard deviation (Section 4.4).
+class Standardizer(OneToOneFeatureMixin, _MomentCalibrator):
+    """SN: subtract the mean of each dimension and divide by its standard deviation (Section 4.3).
 
     Attributes
     ----------
@@ -144,31 +123,33 @@ class Standardizer(OneToOneFeatureMixin, _Calibrator):
     >>> Standardizer().fit_transform(x)
     array([[-1., -1.],
            [ 1.,  1.]])
+
+    Batches as they come:
+
+    >>> Standardizer().partial_fit(x[:1]).partial_fit(x[1:]).mean_
+    array([2., 7.])
     """
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn mean and standard deviation from embeddings, shape (n >= 2, dim)."""
-        x = self._check(X, reset=True)
-        self.live_ = find_live(x)
-        mean, std = mean_std(x)
+    _full = False
+
+    def _learn(self, moments: RunningMoments) -> Self:
+        mean, std = moments.mean, moments.std
+        self.live_ = live_of(mean, std, moments.count, stacklevel=5)
         self.mean_ = np.where(self.live_, mean, 0.0)
         self.scale_ = np.where(self.live_, std, 1.0)
         return self
 
-    def transform(self, X: Any) -> FloatArray:
-        """Standardize embeddings, shape (n, dim)."""
-        check_is_fitted(self)
-        x = self._check(X, reset=False)
+    def _transform(self, x: FloatArray) -> FloatArray:
         return ((x - self.mean_) / self.scale_).astype(x.dtype)
 
     def inverse_transform(self, X: Any) -> FloatArray:
-        """Undo `transform`."""
+        """Undo `transform`; shape (n, dim) in and out."""
         check_is_fitted(self)
         x = self._check(X, reset=False)
         return (x * self.scale_ + self.mean_).astype(x.dtype)
 
 
-class TopDirectionRemover(OneToOneFeatureMixin, _Calibrator):
+class TopDirectionRemover(OneToOneFeatureMixin, _MomentCalibrator):
     """NATSV: subtract the mean and null the top k singular directions (Mu and Viswanath 2018).
 
     The nulled directions are gone for good, so there is no inverse.
@@ -183,30 +164,33 @@ class TopDirectionRemover(OneToOneFeatureMixin, _Calibrator):
     mean_ : ndarray, shape (dim,), float64
     directions_ : ndarray, shape (k, dim), float64
         The nulled directions, unit length, strongest first.
+
+    Examples
+    --------
+    >>> x = np.array([[1.0, 5.0], [3.0, 9.0], [2.0, 8.0]])
+    >>> bool(np.linalg.matrix_rank(TopDirectionRemover(1).fit_transform(x), tol=1e-9) == 1)
+    True
     """
 
     def __init__(self, k: int = 1) -> None:
         self.k = k
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Find the top directions of embeddings, shape (n >= 2, dim)."""
-        x = self._check(X, reset=True)
-        if not 0 <= self.k < max(x.shape[1], 2):
-            raise ValueError(f"k is {self.k}; it must be from 0 to dim - 1 = {x.shape[1] - 1}.")
-        self.mean_ = x.mean(axis=0, dtype=np.float64)
-        _, vectors = principal_directions(x, self.mean_)
+    def _check_settings(self, dim: int) -> None:
+        if not 0 <= self.k < max(dim, 2):
+            raise ValueError(f"k is {self.k}; it must be from 0 to dim - 1 = {dim - 1}.")
+
+    def _learn(self, moments: RunningMoments) -> Self:
+        _, vectors = directions_of(moments.covariance)
+        self.mean_ = moments.mean
         self.directions_ = vectors[: self.k]
         return self
 
-    def transform(self, X: Any) -> FloatArray:
-        """Subtract the mean and what lies along the top directions; shape (n, dim)."""
-        check_is_fitted(self)
-        x = self._check(X, reset=False)
+    def _transform(self, x: FloatArray) -> FloatArray:
         centered = x - self.mean_
         return (centered - (centered @ self.directions_.T) @ self.directions_).astype(x.dtype)
 
 
-class Whitener(ClassNamePrefixFeaturesOutMixin, _Calibrator):
+class Whitener(ClassNamePrefixFeaturesOutMixin, _MomentCalibrator):
     """Whitening: uncorrelated dimensions of variance 1 (Su et al. 2021).
 
     Parameters
@@ -222,33 +206,42 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _Calibrator):
         Variance along each kept direction, largest first.
     directions_ : ndarray, shape (n_kept, dim), float64
         The kept directions, unit length.
+
+    Examples
+    --------
+    >>> x = np.random.default_rng(0).normal(size=(100, 4)) * [1, 2, 3, 4] + 5
+    >>> whitener = Whitener(n_components=2).fit(x)
+    >>> whitener.transform(x).std(axis=0).round(6)
+    array([1., 1.])
+    >>> list(whitener.get_feature_names_out())
+    ['whitener0', 'whitener1']
     """
 
     def __init__(self, n_components: int | None = None) -> None:
         self.n_components = n_components
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Find directions and variances of embeddings, shape (n >= 2, dim)."""
-        x = self._check(X, reset=True)
+    def _check_settings(self, dim: int) -> None:
         wanted = self.n_components
-        if wanted is not None and not 1 <= wanted <= x.shape[1]:
-            raise ValueError(f"n_components is {wanted}; it must be from 1 to dim = {x.shape[1]}.")
-        self.mean_ = x.mean(axis=0, dtype=np.float64)
-        variances, directions = principal_directions(x, self.mean_)
+        if wanted is not None and not 1 <= wanted <= dim:
+            raise ValueError(f"n_components is {wanted}; it must be from 1 to dim = {dim}.")
+
+    def _learn(self, moments: RunningMoments) -> Self:
+        variances, directions = directions_of(moments.covariance)
+        dim = len(variances)
         usable = int((variances > RELATIVE_VARIANCE * variances[0]).sum())
-        if usable < min(wanted or x.shape[1], x.shape[1]):
+        wanted = self.n_components or dim
+        if usable < wanted:
             logger.info("whitening keeps %d of %d directions: the rest have no variance",
-                        usable, x.shape[1])  # fmt: skip
-        kept = min(usable, wanted or usable)
+                        usable, dim)  # fmt: skip
+        kept = min(usable, wanted)
+        self.mean_ = moments.mean
         self.variances_ = variances[:kept]
         self.directions_ = directions[:kept]
         return self
 
-    def transform(self, X: Any) -> FloatArray:
-        """Whiten embeddings, shape (n, dim) -> (n, n_kept)."""
-        check_is_fitted(self)
-        x = self._check(X, reset=False)
-        return ((x - self.mean_) @ self._map()).astype(x.dtype)
+    def _transform(self, x: FloatArray) -> FloatArray:
+        map_ = self.directions_.T / np.sqrt(self.variances_)
+        return ((x - self.mean_) @ map_).astype(x.dtype)
 
     def inverse_transform(self, X: Any) -> FloatArray:
         """Map back to embeddings, shape (n, n_kept) -> (n, dim).
@@ -265,9 +258,6 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _Calibrator):
         back = (z * np.sqrt(self.variances_)) @ self.directions_ + self.mean_
         return back.astype(z.dtype)
 
-    def _map(self) -> NDArray[np.float64]:
-        return self.directions_.T / np.sqrt(self.variances_)
-
     @property
     def _n_features_out(self) -> int:
         return len(self.variances_)
@@ -281,5 +271,12 @@ def principal_directions(
     for start in range(0, len(x), 8192):  # a float64 copy of a block, not of everything
         centered = x[start : start + 8192] - mean
         covariance += centered.T @ centered
-    variances, vectors = np.linalg.eigh(covariance / len(x))
-    return variances[::-1], vectors.T[::-1]
+    return directions_of(covariance / len(x))
+
+
+def directions_of(
+    covariance: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """`principal_directions` of embeddings with this covariance, shape (dim, dim)."""
+    variances, vectors = np.linalg.eigh(covariance)
+    return np.ascontiguousarray(variances[::-1]), np.ascontiguousarray(vectors.T[::-1])

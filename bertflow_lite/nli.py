@@ -13,37 +13,30 @@ where it was; and an output folder that is there complete or not at all.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import logging
 import os
-import random
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from bertflow_lite.encode import Encoder
 from bertflow_lite.models import LoadedModel, _fingerprint, find_device, load_model
 from bertflow_lite.nli_data import NliPairs
+from bertflow_lite.nli_judge import judge
 from bertflow_lite.nli_split import check_pairs, hold_out, select_pairs
+from bertflow_lite.nli_workplace import begin_or_go_on, random_state_kept, workplace
 from bertflow_lite.runs import write_json
-from bertflow_lite.similarity import Floats
 
-__all__ = ["CLASSIFIER", "RECORD", "NliHistory", "cut_blocks", "fine_tune", "load_nli_record"]
+__all__ = ["RECORD", "NliHistory", "cut_blocks", "fine_tune", "load_nli_record"]
 
 logger = logging.getLogger(__name__)
 
 RECORD = "nli.json"  # in the output folder: how the model was made
-CLASSIFIER = "classifier.safetensors"  # its softmax's weights, for checks; no embedding needs them
 CURVE_POINTS = 200  # at most about so many points of the loss curve are kept
-N_LABELS = 3
 
 
 @dataclass
@@ -67,8 +60,9 @@ class NliHistory:
         Mean cross-entropy on them.
     by_source : dict of str to float
         Accuracy by the pairs' source.
-    seconds : float
-        Wall time of the training loop; what a stopped run did before its last checkpoint counts.
+    seconds, cpu_seconds : float
+        Wall and processor time of the training loop; what a stopped run did before its last
+        checkpoint counts.
     resumed_at : list of int
         Steps at which a stopped run was taken up again.
     """
@@ -82,6 +76,7 @@ class NliHistory:
     validation_loss: float | None = None
     by_source: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     resumed_at: list[int] = field(default_factory=list)
 
 
@@ -111,7 +106,9 @@ def cut_blocks(loaded: LoadedModel, keep: int) -> LoadedModel:
     """
     there = int(loaded.model.config.num_hidden_layers)
     if not 1 <= keep <= there:
-        raise ValueError(f"{loaded.name!r} has {there} blocks; keep 1 to {there} of them, not {keep}.")
+        raise ValueError(
+            f"{loaded.name!r} has {there} blocks; keep 1 to {there} of them, not {keep}."
+        )
     owner = getattr(loaded.model, "encoder", getattr(loaded.model, "transformer", None))
     if len(getattr(owner, "layer", ())) != there:
         raise ValueError(
@@ -149,7 +146,7 @@ def fine_tune(
     download: bool = False,
     progress: bool = False,
 ) -> NliHistory:
-    """Fine-tune an encoder on NLI pairs by a softmax over ``[u, v, |u - v|]`` (Section 4.2).
+    """Fine-tune an encoder on NLI pairs by a softmax over ``[u, v, |u - v|]`` (Section 4.1).
 
     A run that is stopped (Ctrl-C, SIGTERM, a power cut) leaves its checkpoints in a folder beside
     ``out``; the next call with the same arguments goes on from the last of them and arrives where
@@ -230,7 +227,11 @@ def fine_tune(
             raise ValueError(f"{name} is {value}, which is out of its range.")
     check_pairs(pairs)
     place = find_device(device)
-    loaded = model if isinstance(model, LoadedModel) else load_model(model, device="cpu", download=download)
+    loaded = (
+        model
+        if isinstance(model, LoadedModel)
+        else load_model(model, device="cpu", download=download)
+    )
     start = cut_blocks(loaded, keep_blocks) if keep_blocks is not None else loaded
     Encoder(start, max_length=max_length, cache=False)  # raises when it cannot take so many tokens
     trained_on, held_out = hold_out(pairs, validation)
@@ -249,11 +250,15 @@ def fine_tune(
         "weight_decay": weight_decay,
         "max_length": max_length,
         "seed": seed,
-        "pairs": {"fingerprint": pairs.fingerprint, "train": len(trained_on), "held_out": len(held_out)},
+        "pairs": {
+            "fingerprint": pairs.fingerprint,
+            "train": len(trained_on),
+            "held_out": len(held_out),
+        },
     }
     work = out.with_name(f".{out.name}.unfinished")
-    with _workplace(work), _random_state_kept():
-        _same_settings(work / "settings.json", settings, overwrite)
+    with workplace(work), random_state_kept():
+        begin_or_go_on(work / "settings.json", settings, overwrite)
         history = train_siamese(
             start,
             select_pairs(pairs, trained_on),
@@ -266,12 +271,15 @@ def fine_tune(
         )
         result = work / "result"
         tuned = load_model(result, device=place)
-        history.n_train, history.n_validation = len(trained_on), len(held_out)
+        verdict: dict[str, Any] = {}
         if len(held_out):
-            _judge(history, tuned, result, select_pairs(pairs, held_out), max_length)
+            encoder = Encoder(tuned, max_length=max_length, precision="float32", cache=False)
+            verdict = judge(encoder, select_pairs(pairs, held_out), result)
+        history = replace(history, n_train=len(trained_on), n_validation=len(held_out), **verdict)
         packages = ("torch", "transformers", "sentence-transformers", "accelerate", "datasets")
         record = {
             **settings,
+            "pairs_source": pairs.source,
             "fingerprint": tuned.fingerprint,
             "device": str(place),
             "versions": {name: version(name) for name in packages},
@@ -300,103 +308,3 @@ def load_nli_record(folder: str | os.PathLike[str]) -> dict[str, Any]:
         )
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return record
-
-
-def classify(
-    encoder: Encoder, pairs: NliPairs, folder: str | os.PathLike[str], *, progress: bool = False
-) -> Floats:
-    """Log-probabilities of the three classes, by the classifier that fine-tuning left.
-
-    Parameters
-    ----------
-    encoder : Encoder
-        The fine-tuned model.
-    pairs : NliPairs
-        Pairs to classify; their labels are not looked at.
-    folder : path
-        Where `fine_tune` put the model and its classifier.
-    progress : bool, default False
-        Show a progress bar.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_pairs, 3)
-    """
-    from safetensors.numpy import load_file
-    from scipy.special import log_softmax
-
-    weights = load_file(Path(folder) / CLASSIFIER)
-    both = encoder.encode([*pairs.premises, *pairs.hypotheses], "last", progress=progress)
-    u, v = np.split(both.astype(np.float64), 2)
-    features = np.hstack([u, v, np.abs(u - v)])
-    logits = features @ weights["weight"].T.astype(np.float64) + weights.get("bias", 0.0)
-    result: Floats = log_softmax(logits, axis=1)
-    return result
-
-
-def _judge(
-    history: NliHistory, tuned: LoadedModel, folder: Path, pairs: NliPairs, max_length: int
-) -> None:
-    """Fill in what the classifier makes of the pairs that were held out."""
-    encoder = Encoder(tuned, max_length=max_length, precision="float32", cache=False)
-    scores = classify(encoder, pairs, folder)
-    labels = np.asarray(pairs.labels)
-    right = scores.argmax(axis=1) == labels
-    sources = np.asarray(pairs.sources)
-    history.accuracy = float(right.mean())
-    history.majority = float(np.bincount(labels).max() / len(labels))
-    history.validation_loss = float(-scores[np.arange(len(labels)), labels].mean())
-    history.by_source = {str(s): float(right[sources == s].mean()) for s in np.unique(sources)}
-
-
-def _same_settings(path: Path, settings: dict[str, Any], overwrite: bool) -> None:
-    """Begin a run, or make sure that the unfinished one beside it is the same."""
-    if path.exists():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        now = json.loads(json.dumps(settings))
-        differ = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
-        if not differ:
-            return
-        if not overwrite:
-            raise ValueError(
-                f"an unfinished run lies in {path.parent.name!r}, begun with another "
-                f"{', '.join(differ)}. Give the same arguments to finish it, delete that folder, "
-                "or say overwrite=True (command line: --overwrite)."
-            )
-        for entry in path.parent.iterdir():
-            if entry.is_dir():
-                shutil.rmtree(entry)
-    write_json(path, settings)
-
-
-@contextlib.contextmanager
-def _workplace(folder: Path) -> Iterator[Path]:
-    """Hold a working folder alone; it goes when the work is done, and stays when it is stopped."""
-    from filelock import FileLock, Timeout
-
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise ValueError(
-            f"another process is at work in {folder.name!r}: wait for it, or name another folder."
-        ) from None
-    try:
-        yield folder
-    finally:
-        lock.release()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _random_state_kept() -> Iterator[None]:
-    """Give the process its random states back, which the training library sets for itself."""
-    devices = list(range(torch.cuda.device_count()))
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (restored, not used)
-    try:
-        with torch.random.fork_rng(devices=devices):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002

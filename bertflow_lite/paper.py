@@ -97,9 +97,7 @@ class Gain:
 
 @lru_cache(maxsize=1)
 def _read() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(
-        data_file("paper_tables.json").read_text(encoding="utf-8")
-    )
+    content: dict[str, Any] = json.loads(data_file("paper_tables.json").read_text(encoding="utf-8"))
     return content
 
 

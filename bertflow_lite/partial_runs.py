@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -69,10 +70,13 @@ class KeptResults:
         self.path = (folder or cache_dir() / "partial") / f"{experiment}-{digest}.json"
         self._parts: dict[str, Any] = {}
         self._writable = True
+        self._started = (time.perf_counter(), time.process_time())
+        self._before = (0.0, 0.0)
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
             if content["settings"] == settings:
                 self._parts = dict(content["parts"])
+                self._before = (float(content["seconds"]), float(content["cpu_seconds"]))
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -89,6 +93,19 @@ class KeptResults:
         value: T = self._parts[key]
         return value
 
+    @property
+    def seconds(self) -> float:
+        """Wall time so far; of interrupted starts, up to their last finished part."""
+        return self._before[0] + time.perf_counter() - self._started[0]
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time of this process, all threads together, counted as `seconds` is.
+
+        On a machine that others use too, it says better how much work the experiment is.
+        """
+        return self._before[1] + time.process_time() - self._started[1]
+
     def remove(self) -> None:
         """Forget everything: the experiment is complete."""
         self._parts = {}
@@ -98,7 +115,13 @@ class KeptResults:
         if not self._writable:
             return
         try:
-            write_json(self.path, {"settings": self._settings, "parts": self._parts})
+            content = {
+                "settings": self._settings,
+                "seconds": self.seconds,
+                "cpu_seconds": self.cpu_seconds,
+                "parts": self._parts,
+            }
+            write_json(self.path, content)
         except OSError as error:
             self._writable = False
             logger.warning(

@@ -77,7 +77,8 @@ def load_random(name: str, folder: str, dtype: torch.dtype = torch.float32) -> t
             f"{name!r} is no random model: write random-bert-WIDTHxBLOCKS or random-minilm, and "
             "after a colon the seed, which must be a whole number, as in random-bert-384x6:1."
         )
-    return model.to(dtype), tokenizer
+    made: Any = model
+    return made.to(dtype), tokenizer
 
 
 def _heads(name: str, width: int, blocks: int) -> int:

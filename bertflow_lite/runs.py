@@ -14,7 +14,7 @@ import platform
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import torch
 
 from bertflow_lite.paths import data_file
 
-__all__ = ["load_run", "provenance", "store_run", "write_json"]
+__all__ = ["load_run", "provenance", "store_run", "typed_command", "write_json"]
 
 PACKAGES = ("bertflow-lite", "torch", "transformers", "numpy", "scipy", "scikit-learn")
 
@@ -59,8 +59,35 @@ def provenance(
         "threads": torch.get_num_threads(),
         "versions": {"python": platform.python_version()} | {p: _version(p) for p in PACKAGES},
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "command": " ".join(["python -m bertflow_lite", *map(shlex.quote, sys.argv[1:])]),
+        "command": typed_command(sys.argv[1:]),
     }
+
+
+def typed_command(arguments: Sequence[str]) -> str:
+    """Write a command line as it can be typed anywhere: paths of this machine lose their folder.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        What follows the program's name.
+
+    Examples
+    --------
+    >>> typed_command(["table", "3", "--model", "/home/me/nli-model", "--data", "mini-sts"])
+    'python -m bertflow_lite table 3 --model nli-model --data mini-sts'
+    """
+    out = ["python -m bertflow_lite"]
+    for argument in arguments:
+        option, equals, value = (
+            argument.partition("=") if argument.startswith("-") else ("", "", argument)
+        )
+        path = Path(value)
+        # A hub id has a slash too, and names the same thing on every machine.
+        local = "/" in value or "\\" in value
+        if local and (path.is_absolute() or value[0] in ".~" or path.exists() or path.suffix):
+            value = path.name
+        out.append(shlex.quote(f"{option}{equals}{value}"))
+    return " ".join(out)
 
 
 def store_run(

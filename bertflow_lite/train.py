@@ -10,14 +10,18 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from bertflow_lite.flow import Glow
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 __all__ = ["FlowHistory", "NonFiniteLossError", "ReleasedCodeAdam", "bits_per_dim", "train_flow"]
 
@@ -61,7 +65,7 @@ def bits_per_dim(flow: Glow, data: Tensor, batch_size: int = 4096) -> float:
 
 def train_flow(
     flow: Glow,
-    data: Tensor,
+    data: Tensor | Callable[[int], Iterable[Tensor]],
     *,
     epochs: int = 1,
     batch_size: int = 32,
@@ -70,6 +74,9 @@ def train_flow(
     max_grad_norm: float | None = 1.0,
     seed: int = 0,
     progress: bool = False,
+    steps: int | None = None,
+    history: FlowHistory | None = None,
+    accelerator: Accelerator | None = None,
 ) -> FlowHistory:
     """Train ``flow`` in place on ``data`` by maximum likelihood.
 
@@ -77,13 +84,15 @@ def train_flow(
     ----------
     flow : Glow
         The flow; initialize its actnorms first (`Glow.initialize`) if that is wanted.
-    data : Tensor, shape (n, dim)
-        Embeddings, on the flow's device and in its dtype.
+    data : Tensor, shape (n, dim), or function of the epoch's number
+        Embeddings, on the flow's device and in its dtype; or what gives the batches of an epoch,
+        Tensors of shape (batch, dim), for data that does not fit in memory.
     epochs : int, default 1
         Passes over the data (the paper: 1 on the target sentences); 0 leaves the flow as it is.
     batch_size : int, default 32
         Sentences in a batch.  The last, incomplete batch of an epoch is dropped, as in the
-        released code; data smaller than one batch make one batch.
+        released code; data smaller than one batch make one batch.  Where ``data`` is a function,
+        it decides.
     learning_rate : float, default 1e-3
         Constant, as in Appendix B for target data.
     optimizer : {"adam", "released-code"}, default "adam"
@@ -94,6 +103,14 @@ def train_flow(
         Seed of the batch order.
     progress : bool, default False
         Show a progress bar.
+    steps : int, optional
+        Steps in an epoch, for the progress bar, where ``data`` is a function.
+    history : FlowHistory, optional
+        Filled as training goes, for the caller who is interrupted.
+    accelerator : accelerate.Accelerator, optional
+        Train with the other processes it knows: each takes its share of every batch, and the
+        gradients are averaged, so that the steps are those of one process up to rounding.  All
+        must be given the same data and settings.
 
     Returns
     -------
@@ -107,48 +124,101 @@ def train_flow(
     ValueError
         For empty data, or settings that make no sense.
     """
-    if epochs < 0 or batch_size < 1 or not learning_rate > 0 or not len(data):
+    n_rows = len(data) if isinstance(data, Tensor) else 1
+    if epochs < 0 or batch_size < 1 or not learning_rate > 0 or not n_rows:
         raise ValueError(
             f"epochs is {epochs}, batch_size {batch_size}, learning_rate {learning_rate} and the "
-            f"number of rows {len(data)}; epochs must be 0 or more, the others more than 0."
+            f"number of rows {n_rows}; epochs must be 0 or more, the others more than 0."
         )
     parameters = [p for p in flow.parameters() if p.requires_grad]
-    history = FlowHistory()
+    history = FlowHistory() if history is None else history
     if not parameters or epochs == 0:
         return history
+    batches_of: Callable[[int], Iterable[Tensor]]
+    if isinstance(data, Tensor):
+        batch_size = min(batch_size, n_rows)
+        steps = n_rows // batch_size
+        batches_of = _shuffled(data, batch_size, seed)
+    else:
+        batches_of = data
+    loss_of: nn.Module = _Loss(flow)
     step_optimizer = _make_optimizer(optimizer, parameters, learning_rate)
-    batch_size = min(batch_size, len(data))
-    batches = len(data) // batch_size
-    generator = torch.Generator().manual_seed(seed)
-    scale = 1 / (data.shape[1] * math.log(2))
+    if accelerator is not None:
+        loss_of, step_optimizer = accelerator.prepare(loss_of, step_optimizer)
     clip_at = math.inf if max_grad_norm is None else max_grad_norm
     started = time.perf_counter()
-    bar = tqdm(total=epochs * batches, desc="flow", unit="step", disable=not progress)
-    with one_thread_if_small(data, batch_size), bar:
+    total = steps and epochs * steps
+    bar = tqdm(total=total, desc="flow", unit="step", disable=not progress)
+    with one_thread_if_small(parameters[0].device, batch_size * flow.dim), bar:
         for epoch in range(epochs):
-            order = torch.randperm(len(data), generator=generator).to(data.device)
-            for batch in range(batches):
-                rows = order[batch * batch_size : (batch + 1) * batch_size]
-                loss = -flow.log_prob(data[rows]).mean() * scale
-                step_optimizer.zero_grad(set_to_none=True)
-                loss.backward()
+            before = history.steps
+            for batch in batches_of(epoch):
+                if accelerator is None:
+                    loss = loss_of(batch)
+                    mean_loss = loss
+                    step_optimizer.zero_grad(set_to_none=True)
+                    loss.backward()
+                else:
+                    loss = loss_of(_share(batch, accelerator))
+                    mean_loss = accelerator.reduce(loss.detach(), reduction="mean")
+                    step_optimizer.zero_grad(set_to_none=True)
+                    accelerator.backward(loss)
                 norm = torch.nn.utils.clip_grad_norm_(parameters, clip_at)
-                value = loss.item()
+                value = mean_loss.item()
                 if not (math.isfinite(value) and math.isfinite(norm)):
                     raise NonFiniteLossError(
                         f"the loss is {value} and its gradient's norm {norm:g} at step "
-                        f"{history.steps} (epoch {epoch}, batch {batch}). Lower learning_rate "
-                        f"(now {learning_rate:g}), or look for outliers and nearly constant "
-                        "dimensions in the data."
+                        f"{history.steps} (epoch {epoch}, batch {history.steps - before}). Lower "
+                        f"learning_rate (now {learning_rate:g}), or look for outliers and nearly "
+                        "constant dimensions in the data."
                     )
                 step_optimizer.step()
                 history.loss.append(value)
+                history.seconds = time.perf_counter() - started
                 bar.update()
                 bar.set_postfix(bits=f"{value:.3f}", refresh=False)
-            history.epoch_loss.append(sum(history.loss[-batches:]) / batches)
-    history.seconds = time.perf_counter() - started
+            if history.steps == before:
+                raise ValueError("there are fewer rows than one batch; lower batch_size.")
+            history.epoch_loss.append(sum(history.loss[before:]) / (history.steps - before))
     logger.info("flow: %d steps in %.1f s", history.steps, history.seconds)
     return history
+
+
+class _Loss(nn.Module):
+    """The loss of a batch, as a module: processes average the gradients of what ``forward`` does.
+
+    Bits per dimension, Eq. 4 with its sign turned.
+    """
+
+    def __init__(self, flow: Glow) -> None:
+        super().__init__()
+        self.flow = flow
+        self.scale = 1 / (flow.dim * math.log(2))
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return -self.flow.log_prob(batch).mean() * self.scale
+
+
+def _shuffled(data: Tensor, batch_size: int, seed: int) -> Callable[[int], Iterator[Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+
+    def batches(epoch: int) -> Iterator[Tensor]:
+        order = torch.randperm(len(data), generator=generator).to(data.device)
+        for start in range(0, len(data) - batch_size + 1, batch_size):
+            yield data[order[start : start + batch_size]]
+
+    return batches
+
+
+def _share(batch: Tensor, accelerator: Accelerator) -> Tensor:
+    """Take this process's rows of a batch: as many as the others take, so that means agree."""
+    processes = accelerator.num_processes
+    if len(batch) % processes:
+        raise ValueError(
+            f"a batch of {len(batch)} rows cannot be shared equally by {processes} processes: "
+            f"choose a batch_size that {processes} divides, and at least that many rows."
+        )
+    return batch[accelerator.process_index :: processes]
 
 
 class ReleasedCodeAdam(torch.optim.Optimizer):
@@ -200,14 +270,14 @@ def _make_optimizer(
 
 
 @contextlib.contextmanager
-def one_thread_if_small(data: Tensor, batch_size: int) -> Iterator[None]:
+def one_thread_if_small(device: torch.device, numbers: int) -> Iterator[None]:
     """Use one CPU thread for small batches, and put the caller's thread count back at the end.
 
     A batch of 32 x 768 is so little work that handing it to a second thread costs more than it
     saves, and on a busy machine many times more.
     """
     before = torch.get_num_threads()
-    small = data.device.type == "cpu" and batch_size * data.shape[1] < 1_000_000
+    small = device.type == "cpu" and numbers < 1_000_000
     if small:
         torch.set_num_threads(1)
     try:

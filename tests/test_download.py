@@ -8,6 +8,7 @@ import logging
 import multiprocessing
 import tarfile
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -170,11 +171,43 @@ def test_a_missing_file_is_not_tried_again(server: Server, tmp_path: Path) -> No
     assert len(server.seen) == 1
 
 
-def test_a_refusal_is_not_tried_again(server: Server, tmp_path: Path) -> None:
-    server.statuses = [403]
-    with pytest.raises(ConnectionError, match="403"):
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_is_not_tried_again(server: Server, tmp_path: Path, status: int) -> None:
+    server.statuses = [status]
+    with pytest.raises(ConnectionError, match=f"could not be fetched: the server .* {status}"):
         fetch(server.url, tmp_path / "got", progress=False, pause=0)
     assert len(server.seen) == 1
+    assert "got" not in left_in(tmp_path)
+
+
+def test_a_trouble_that_stays_is_told(server: Server, tmp_path: Path) -> None:
+    server.statuses = [500] * 4
+    with pytest.raises(ConnectionError, match=r"in 4 tries; at the last, the server answered 500"):
+        fetch(server.url, tmp_path / "got", progress=False, pause=0)
+    assert [name for name in left_in(tmp_path) if name.startswith("got")] == []
+
+
+def test_a_part_of_another_archive_is_found_out_and_the_next_call_works(
+    server: Server, tmp_path: Path
+) -> None:
+    whole, part = server.content, tmp_path / "cache" / "senteval.tar.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"?" * 600)  # what an older archive left, say
+    with pytest.raises(ValueError, match=r"damaged|not accepted"):
+        download_sts([STSB], progress=False)
+    assert "cache/senteval.tar" not in left_in(tmp_path) and not part.exists()
+    server.content = whole
+    assert (download_sts([STSB], progress=False) / STSB).read_bytes() == GOOD[STSB]
+
+
+def test_no_network_is_told_within_seconds(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERTFLOW_STS_URL", "http://127.0.0.1:9/senteval.tar")
+    begun = time.monotonic()
+    with pytest.raises(
+        ConnectionError, match=r"could not be fetched in 4 tries.*Check the network"
+    ):
+        load_sts("stsb", download=True, progress=False)
+    assert time.monotonic() - begun < 12
 
 
 def test_a_transfer_that_never_completes_says_how_far_it_came(

@@ -6,7 +6,7 @@ command was misspelt; 130 interrupted (finished sentences stay in the cache).
 The commands hold no logic: each module reads arguments, calls the package and prints.
 """
 
-from bertflow_lite.cli import controls, measure, nli, sentences, tables
+from bertflow_lite.cli import ablation, controls, measure, nli, sentences, tables
 from bertflow_lite.cli.common import app
 
-__all__ = ["app", "controls", "measure", "nli", "sentences", "tables"]
+__all__ = ["ablation", "app", "controls", "measure", "nli", "sentences", "tables"]
