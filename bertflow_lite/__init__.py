@@ -10,6 +10,8 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
+from bertflow_lite.artifacts import load as load_calibrator
+from bertflow_lite.artifacts import save as save_calibrator
 from bertflow_lite.calibrate import PRESETS, FlowCalibrator, make_calibrator
 from bertflow_lite.datasets import SentencePairs, list_datasets, load_sts
 from bertflow_lite.encode import Encoder, load_encoder
@@ -25,8 +27,10 @@ from bertflow_lite.evaluate import (
 from bertflow_lite.flow import Glow
 from bertflow_lite.layers import LAYER_NAMES
 from bertflow_lite.linear import Standardizer, TopDirectionRemover, Whitener
+from bertflow_lite.model_selection import PairSimilarity, pair_rows, pair_scorer
 from bertflow_lite.models import list_models
 from bertflow_lite.runs import load_run
+from bertflow_lite.streaming import EmbeddingStream
 from bertflow_lite.word_vectors import WordVectorEncoder
 
 try:
@@ -37,9 +41,11 @@ except PackageNotFoundError:  # used from a checkout that is not installed
 __all__ = [
     "LAYER_NAMES",
     "PRESETS",
+    "EmbeddingStream",
     "Encoder",
     "FlowCalibrator",
     "Glow",
+    "PairSimilarity",
     "SentencePairs",
     "Standardizer",
     "TopDirectionRemover",
@@ -50,11 +56,15 @@ __all__ = [
     "cosine",
     "list_datasets",
     "list_models",
+    "load_calibrator",
     "load_encoder",
     "load_run",
     "load_sts",
     "make_calibrator",
     "pair_cosines",
+    "pair_rows",
+    "pair_scorer",
+    "save_calibrator",
     "score_similarities",
     "score_sts",
     "spearman",

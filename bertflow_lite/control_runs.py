@@ -11,19 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from bertflow_lite.bag_of_words import (
-    WEIGHTINGS,
-    WeightedWordVectors,
-    WordCountEncoder,
-    idf_weights,
-    sif_weights,
-)
+from bertflow_lite.bag_of_words import WEIGHTINGS, WordCountEncoder, fit_word_encoders
 from bertflow_lite.calibrated_similarities import Key, Target, find_similarities
 from bertflow_lite.controls import bootstrap_partial, bootstrap_systems, explained_by
 from bertflow_lite.encode import load_encoder
 from bertflow_lite.evaluate import Aggregation, Interval, score_similarities
 from bertflow_lite.layers import layer_label
-from bertflow_lite.models import packaged_path
 from bertflow_lite.random_models import is_random_name
 from bertflow_lite.similarity import Floats
 from bertflow_lite.word_vectors import load_glove
@@ -32,13 +25,13 @@ __all__ = [
     "CALIBRATORS",
     "System",
     "encoder_scores",
+    "find_fingerprints",
     "gather_similarities",
     "run_pretraining",
     "run_rarity",
     "run_words",
     "seeded_similarities",
     "to_triple",
-    "word_encoders",
 ]
 
 CALIBRATORS = ("none", "sn", "natsv:1", "whiten", "whiten:128", "flow")
@@ -94,6 +87,15 @@ def seeded_similarities(
         yield encoder.fingerprint, found
 
 
+def find_fingerprints(system: System, *, device: str | None = None, download: bool = False) -> str:
+    """Give the digests of a system's weights, one for each that its seeds draw, by commas."""
+    names = [system.model]
+    if is_random_name(system.model):
+        names = [f"{system.model}:{seed}" for seed in range(system.seeds)]
+    encoders = (load_encoder(n, device=device, download=download, cache=False) for n in names)
+    return ", ".join(encoder.fingerprint for encoder in encoders)
+
+
 def encoder_scores(
     targets: Sequence[Target], by_seed: Sequence[dict[Key, Floats]]
 ) -> list[dict[str, Any]]:
@@ -115,40 +117,6 @@ def encoder_scores(
     return rows
 
 
-def word_encoders(sentences: Sequence[str], dim: int = 384) -> list[Any]:
-    """Fit the encoders that count words; those over GloVe have its width, 50.
-
-    Parameters
-    ----------
-    sentences : sequence of str
-        What word weights and projections are learned from.
-    dim : int, default 384
-        Width of the projected bags of words.
-    """
-    from transformers import AutoTokenizer
-
-    wordpieces = AutoTokenizer.from_pretrained(packaged_path("minilm"), local_files_only=True)
-    glove = load_glove()
-    encoders: list[Any] = [
-        WordCountEncoder("count", "random", dim),
-        WordCountEncoder(
-            "count", "random", dim, tokenize=wordpieces.tokenize, name="pieces-random"
-        ),
-        WordCountEncoder("count", "svd", dim),
-        WordCountEncoder("tfidf", "random", dim),
-        WordCountEncoder("tfidf", "svd", dim),
-    ]
-    for encoder in encoders:
-        encoder.fit(sentences)
-    unseen = float(np.log(1 + len(sentences)) + 1)
-    return [
-        *encoders,
-        glove,
-        WeightedWordVectors(glove, sif_weights(sentences), 1.0, "glove-sif"),
-        WeightedWordVectors(glove, idf_weights(sentences), unseen, "glove-idf"),
-    ]
-
-
 def run_words(
     targets: Sequence[Target], calibrators: Sequence[str] = CALIBRATORS, seed: int = 0
 ) -> list[dict[str, Any]]:
@@ -163,7 +131,7 @@ def run_words(
     rows = []
     for target in targets:
         pairs = target.pairs
-        for encoder in word_encoders(target.fitted):
+        for encoder in fit_word_encoders(target.fitted):
             if isinstance(encoder, WordCountEncoder) and encoder.projection == "random":
                 sparse = encoder.similarities(pairs.sentences1, pairs.sentences2)
                 name = encoder.name.replace("random", "sparse")

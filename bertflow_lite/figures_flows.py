@@ -24,7 +24,7 @@ _POINT_COLORS = (("blue", "circle"), ("orange", "diamond"))
 def change_of_variables(
     curves: Mapping[str, tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]], title: str = ""
 ) -> go.Figure:
-    """A map in one dimension and what it does to a density; a slider for the map.
+    """Draw a map in one dimension and what it does to a density; a slider for the map.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def density_maps(
 def shifted_band(
     x: ArrayLike, shifts: Mapping[str, ArrayLike], sample: ArrayLike, title: str = ""
 ) -> go.Figure:
-    """What one additive coupling does in the plane: the shift as a curve, before and after.
+    """Draw what one additive coupling does in the plane: its shift as a curve, before and after.
 
     Parameters
     ----------

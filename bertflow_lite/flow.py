@@ -36,7 +36,7 @@ LOG_SCALE_FACTOR = 3.0
 STD_EPSILON = 1e-6
 
 # A principal direction whose deviation is this far below the largest is no more than rounding.
-RELATIVE_SPREAD = 1e-6
+RELATIVE_SPREAD = 1e-5
 
 
 class ActNorm(nn.Module):
@@ -221,7 +221,7 @@ class AdditiveCoupling(nn.Module):
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Add g of the first half to the second; the log-determinant is 0."""
-        u1, u2 = u[:, : self.kept], u[:, self.kept :]
+        u1, u2 = u.split([self.kept, u.shape[1] - self.kept], dim=1)
         return torch.cat([u1, u2 + self.network(u1)], dim=1), u.new_zeros(())
 
     def inverse(self, z: Tensor) -> Tensor:
@@ -247,7 +247,8 @@ class Split(nn.Module):
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Give ``(going on, finished)``, shapes (batch, ceil(dim/2)) and (batch, floor(dim/2))."""
-        return u[:, : self.kept], u[:, self.kept :]
+        going_on, finished = u.split([self.kept, u.shape[1] - self.kept], dim=1)
+        return going_on, finished
 
     def inverse(self, going_on: Tensor, finished: Tensor) -> Tensor:
         """Join the two halves again."""
@@ -359,7 +360,8 @@ class Glow(nn.Module):
         for level, layers in enumerate(self.steps):
             for layer in layers:  # type: ignore[attr-defined]
                 u, change = layer(u)
-                log_det = log_det + change
+                if isinstance(layer, ActNorm):  # the other layers keep volume: nothing to add
+                    log_det = log_det + change
             if level < len(self.splits):
                 u, done = self.splits[level](u)
                 finished.append(done)
@@ -420,8 +422,8 @@ class Glow(nn.Module):
         Raises
         ------
         ValueError
-            If there are fewer than two rows, since one row has no spread to divide by; or if
-            ``sample`` has no spread along some principal direction.
+            If there are fewer than two rows, since one row has no spread to divide by; or, with
+            a rotation, if there are not more rows than dimensions and no noise in them.
         """
         self._check(sample)
         if len(sample) < 2:
@@ -433,8 +435,9 @@ class Glow(nn.Module):
             for layer in layers:  # type: ignore[attr-defined]
                 if isinstance(layer, Rotation):
                     layer.initialize(sample if axes_from is None else axes_from)
-                    _check_spread(layer(sample)[0])
-                elif isinstance(layer, (ActNorm, AdditiveCoupling)):
+                    sample = _fill_flat(layer(sample)[0])
+                    continue
+                if isinstance(layer, (ActNorm, AdditiveCoupling)):
                     layer.initialize(sample)
                 sample = layer(sample)[0]
             if level < len(self.splits):
@@ -463,25 +466,30 @@ def kept_dim(dim: int) -> int:
     return (dim + 1) // 2
 
 
-def _check_spread(rotated: Tensor) -> None:
-    """Refuse what the actnorm after a rotation would blow up."""
+def _fill_flat(rotated: Tensor) -> Tensor:
+    """Give principal directions without spread a large one, so that no actnorm blows them up.
+
+    The output of a layer normalization has such a direction, since it lies in a hyperplane.
+    Where there are too few rows to tell what has no spread from what was not seen, refuse.
+    """
     std = rotated.std(dim=0, correction=0)
-    flat = int((std <= RELATIVE_SPREAD * std.max()).sum())
-    if flat:
+    flat = std <= RELATIVE_SPREAD * std.max()
+    if not flat.any():
+        return rotated
+    if len(rotated) <= rotated.shape[1]:
         raise ValueError(
-            f"the {len(rotated)} rows have no spread along {flat} of {rotated.shape[1]} principal "
-            "directions, and rotation 'pca' would divide by it. Give more rows than dimensions, "
-            "add noise (FlowCalibrator's noise), or leave the rotation out."
+            f"{len(rotated)} rows have no spread along {int(flat.sum())} of {rotated.shape[1]} "
+            "principal directions, and rotation 'pca' would divide by it. Give more rows than "
+            "dimensions, add noise (FlowCalibrator's noise), or leave the rotation out."
         )
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(rotated.shape, generator=generator, dtype=rotated.dtype).to(rotated)
+    return torch.where(flat, std.max() * noise, rotated)
 
 
 def _linear_actnorm_relu(x: Tensor, weight: Tensor, norm: ActNorm) -> Tensor:
-    """``relu(actnorm(x W^T))``, with the scale moved into W and b, which are small.
-
-    ``(x W^T + b) s = x (s W)^T + b s``: one fused product in place of three passes over the batch.
-    """
-    scale = torch.exp(LOG_SCALE_FACTOR * norm.log_scale)
-    return F.relu(F.linear(x, weight * scale[:, None], norm.bias * scale))
+    """``relu(actnorm(x W^T))``; the product adds the shift itself, and nobody asks for log-det."""
+    return F.relu(F.linear(x, weight, norm.bias) * torch.exp(LOG_SCALE_FACTOR * norm.log_scale))
 
 
 def _uniform(dim: int, limit: float, generator: torch.Generator | None) -> Tensor:

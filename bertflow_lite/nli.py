@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import copy
 import json
-import logging
 import os
 import shutil
 from dataclasses import asdict, dataclass, field, replace
@@ -27,13 +26,11 @@ from bertflow_lite.encode import Encoder
 from bertflow_lite.models import LoadedModel, _fingerprint, find_device, load_model
 from bertflow_lite.nli_data import NliPairs
 from bertflow_lite.nli_judge import judge
-from bertflow_lite.nli_split import check_pairs, hold_out, select_pairs
+from bertflow_lite.nli_split import check_pairs, draw, hold_out, select_pairs
 from bertflow_lite.nli_workplace import begin_or_go_on, random_state_kept, workplace
 from bertflow_lite.runs import write_json
 
 __all__ = ["RECORD", "NliHistory", "cut_blocks", "fine_tune", "load_nli_record"]
-
-logger = logging.getLogger(__name__)
 
 RECORD = "nli.json"  # in the output folder: how the model was made
 CURVE_POINTS = 200  # at most about so many points of the loss curve are kept
@@ -56,6 +53,10 @@ class NliHistory:
         Share of held-out pairs classified right, 0 to 1; None when nothing was held out.
     majority : float or None
         What always answering the most frequent class would score on them.
+    without_premise : float or None
+        Accuracy when each hypothesis is given the premise of some other pair.  NLI hypotheses give
+        much of their label away by themselves ("nobody", "sleeping"), so this, not ``majority``,
+        is what a classifier that understands both sentences has to beat.
     validation_loss : float or None
         Mean cross-entropy on them.
     by_source : dict of str to float
@@ -73,6 +74,7 @@ class NliHistory:
     n_validation: int = 0
     accuracy: float | None = None
     majority: float | None = None
+    without_premise: float | None = None
     validation_loss: float | None = None
     by_source: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
@@ -139,6 +141,7 @@ def fine_tune(
     classifier_bias: bool = False,
     max_length: int = 64,
     validation: int = 2000,
+    limit: int | None = None,
     seed: int = 0,
     device: str | None = None,
     checkpoint_steps: int = 500,
@@ -181,6 +184,8 @@ def fine_tune(
         Longest sentence in tokens, special tokens included.
     validation : int, default 2000
         Pairs to hold out for the accuracy (`hold_out`; the same ones for every seed); 0 for none.
+    limit : int, optional
+        Train on so many of the other pairs only, drawn at random (the same ones for every seed).
     seed : int, default 0
         Random state of the classifier's first weights, the order of the pairs, and dropout.
     device : str, optional
@@ -203,11 +208,18 @@ def fine_tune(
     ValueError
         If ``out`` exists, an unfinished run there has other settings, or an argument is out of
         range.
+    ImportError
+        If sentence-transformers, accelerate or datasets is not installed.
     KeyboardInterrupt
         When stopped, after a last checkpoint.
     """
-    from bertflow_lite.nli_trainer import train_siamese
-
+    try:
+        from bertflow_lite.nli_trainer import train_siamese
+    except ImportError as error:
+        raise ImportError(
+            "fine-tuning needs sentence-transformers. Run: "
+            "pip install 'sentence-transformers>=6.2' accelerate datasets"
+        ) from error
     out = Path(out)
     if out.exists() and not overwrite:
         raise ValueError(
@@ -221,6 +233,7 @@ def fine_tune(
         ("learning_rate", learning_rate, learning_rate > 0),
         ("warmup", warmup, 0 <= warmup < 1),
         ("weight_decay", weight_decay, weight_decay >= 0),
+        ("limit", limit, limit is None or limit >= 1),
         ("seed", seed, seed >= 0),
     ):
         if not good:
@@ -235,6 +248,8 @@ def fine_tune(
     start = cut_blocks(loaded, keep_blocks) if keep_blocks is not None else loaded
     Encoder(start, max_length=max_length, cache=False)  # raises when it cannot take so many tokens
     trained_on, held_out = hold_out(pairs, validation)
+    if limit is not None:
+        trained_on = draw(trained_on, limit)
     settings: dict[str, Any] = {
         "base": Path(loaded.name).name if Path(loaded.name).is_dir() else loaded.name,
         "base_fingerprint": loaded.fingerprint,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertflow_lite.nli_data import NliPairs
 
-__all__ = ["check_pairs", "hold_out", "select_pairs"]
+__all__ = ["check_pairs", "draw", "hold_out", "select_pairs"]
 
 Rows = NDArray[np.intp]
 SPLIT_SEED = 0  # fixed, so that all seeds of a table are judged on the same pairs
@@ -73,6 +73,11 @@ def hold_out(pairs: NliPairs, n: int = 2000, *, seed: int = SPLIT_SEED) -> tuple
                 room[cell] -= count
     held_out = np.array(sorted(chosen), dtype=np.intp)
     return np.setdiff1d(np.arange(total, dtype=np.intp), held_out), held_out
+
+
+def draw(rows: Rows, limit: int, *, seed: int = SPLIT_SEED) -> Rows:
+    """Draw ``limit`` of some rows at random, all where there are no more; ascending."""
+    return np.sort(np.random.default_rng(seed).permutation(rows)[:limit])
 
 
 def select_pairs(pairs: NliPairs, rows: Iterable[int]) -> NliPairs:

@@ -70,7 +70,6 @@ class KeptResults:
         self.path = (folder or cache_dir() / "partial") / f"{experiment}-{digest}.json"
         self._parts: dict[str, Any] = {}
         self._writable = True
-        self._started = (time.perf_counter(), time.process_time())
         self._before = (0.0, 0.0)
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
@@ -82,6 +81,7 @@ class KeptResults:
         except (OSError, ValueError, KeyError, TypeError) as error:
             logger.warning("%s cannot be read (%s): starting anew", self.path.name, error)
         self._settings = settings
+        self._started = (time.perf_counter(), time.process_time())
         self.found = len(self._parts)
 
     def __call__(self, key: str, compute: Callable[[], T], /) -> T:
@@ -107,8 +107,8 @@ class KeptResults:
         return self._before[1] + time.process_time() - self._started[1]
 
     def remove(self) -> None:
-        """Forget everything: the experiment is complete."""
-        self._parts = {}
+        """Forget everything: the experiment is complete, or is to start anew."""
+        self._parts, self.found, self._before = {}, 0, (0.0, 0.0)
         self.path.unlink(missing_ok=True)
 
     def _write(self) -> None:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from bertflow_lite.flat_parameters import FlatParameters
 from bertflow_lite.flow import Glow
 
 if TYPE_CHECKING:
@@ -142,28 +143,30 @@ def train_flow(
     else:
         batches_of = data
     loss_of: nn.Module = _Loss(flow)
-    step_optimizer = _make_optimizer(optimizer, parameters, learning_rate)
     if accelerator is not None:
-        loss_of, step_optimizer = accelerator.prepare(loss_of, step_optimizer)
+        loss_of = accelerator.prepare(loss_of)
+    flat = FlatParameters(parameters)
+    step_optimizer = _make_optimizer(optimizer, [flat.vector], learning_rate)
+    if accelerator is not None:
+        step_optimizer = accelerator.prepare(step_optimizer)
     clip_at = math.inf if max_grad_norm is None else max_grad_norm
     started = time.perf_counter()
     total = steps and epochs * steps
     bar = tqdm(total=total, desc="flow", unit="step", disable=not progress)
-    with one_thread_if_small(parameters[0].device, batch_size * flow.dim), bar:
+    with one_thread_if_small(parameters[0].device, batch_size * flow.dim), flat, bar:
         for epoch in range(epochs):
             before = history.steps
             for batch in batches_of(epoch):
                 if accelerator is None:
                     loss = loss_of(batch)
                     mean_loss = loss
-                    step_optimizer.zero_grad(set_to_none=True)
                     loss.backward()
                 else:
                     loss = loss_of(_share(batch, accelerator))
                     mean_loss = accelerator.reduce(loss.detach(), reduction="mean")
-                    step_optimizer.zero_grad(set_to_none=True)
                     accelerator.backward(loss)
-                norm = torch.nn.utils.clip_grad_norm_(parameters, clip_at)
+                flat.take_gradients()
+                norm = torch.nn.utils.clip_grad_norm_([flat.vector], clip_at)
                 value = mean_loss.item()
                 if not (math.isfinite(value) and math.isfinite(norm)):
                     raise NonFiniteLossError(

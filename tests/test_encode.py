@@ -25,6 +25,15 @@ SENTENCES = [
 TINY = ["the cat sat", "a dog ran on the mat .", "red", "one two three", "", "the tree is not blue"]
 
 
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """A batch on the CPU grows with the threads; here its size shall be the same everywhere."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def reference(model, tokenizer, sentence: str, indices: tuple[int, ...], max_length: int):
     """Encode one sentence by itself, with nothing but transformers: no padding, no batch."""
     tokens = tokenizer(sentence, truncation=True, max_length=max_length, return_tensors="pt")

@@ -1,6 +1,7 @@
 """Stored runs: written whole, read back, and traceable."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -58,4 +59,5 @@ def test_every_stored_run_says_how_it_came_about() -> None:
         ].keys(), path.name
         assert run["how"]["versions"]["bertflow-lite"][0].isdigit(), path.name
         assert run["how"]["command"].startswith("python -m bertflow_lite "), path.name
-        assert "/" not in run["how"]["command"], f"{path.name}: a path of some machine"
+        # Names such as "glove/mean" are fine; a path of some machine is not.
+        assert not re.search(r"(^|[\s=])(/|~|\.{1,2}/)", run["how"]["command"]), path.name

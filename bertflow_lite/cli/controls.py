@@ -113,6 +113,8 @@ def controls(
                 "answers": overlap_runs.run_answers(system, calibrators, **options),
                 "swaps": overlap_runs.run_swaps(system, calibrators, **options),
             }
+        if what in ("pretraining", "rarity", "overlap"):
+            fingerprint = runs.find_fingerprints(system, device=device, download=download)
         how = provenance(
             model=model,
             fingerprint=fingerprint,

@@ -26,6 +26,9 @@ def nli(
     batch_size: Annotated[int, typer.Option(min=1, help="Pairs in a batch.")] = 16,
     warmup: Annotated[float, typer.Option(help="Share of steps with rising rate.")] = 0.1,
     validation: Annotated[int, typer.Option(min=0, help="Pairs held out for accuracy.")] = 2000,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Train on so many pairs only, drawn at random.")
+    ] = None,
     sts: Annotated[
         str, typer.Option(help="Set to score before and after: stsb (validation), mini-sts.")
     ] = "stsb",
@@ -70,6 +73,7 @@ def nli(
                 batch_size=batch_size,
                 warmup=warmup,
                 validation=validation,
+                limit=limit,
                 classifier_bias=classifier_bias,
                 max_length=max_length,
                 checkpoint_steps=checkpoint_steps,
@@ -104,7 +108,8 @@ def nli(
         if history["accuracy"] is not None:
             typer.echo(
                 f"held-out accuracy {history['accuracy']:.3f} on {history['n_validation']} pairs "
-                f"(most frequent class: {history['majority']:.3f})\n"
+                f"(most frequent class: {history['majority']:.3f}; "
+                f"premises of other pairs: {history['without_premise']:.3f})\n"
             )
         before, after = results["sts"]["before"], results["sts"]["after"]
         lines = [[name, before[name], after[name]] for name in after]

@@ -261,7 +261,7 @@ def export(
 ) -> None:
     """Write encoder, layers and calibrator as one sentence-transformers model."""
     with clear_errors():
-        from bertflow_lite.st import to_sentence_transformer
+        from bertflow_lite.export import to_sentence_transformer
 
         if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
             raise FileExistsError(f"{out.name!r} exists; name a folder that does not.")

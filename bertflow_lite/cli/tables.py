@@ -143,6 +143,8 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
     endings = [".json", ".html"] if kind == "figure" else [".json", ".md", ".tex"]
     if out is not None and out.suffix not in endings:
         raise ValueError(f"--out {out.name}: the ending must be {', '.join(endings)}.")
+    if out is not None and not out.parent.is_dir():
+        raise FileNotFoundError(f"--out {out}: there is no folder {out.parent}; make it first.")
     if options["threads"] is not None:
         torch.set_num_threads(options["threads"])
     several = experiment.several
@@ -155,7 +157,7 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
             write_text(out, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
         elif out.suffix == ".html":
             assert experiment.draw is not None
-            experiment.draw(results).write_html(out)
+            write_text(out, experiment.draw(results).to_html())  # plotly.js inside: works offline
         else:
             write_text(out, experiment.format(results, WRITERS[out.suffix]) + "\n")
     name = options["name"] or how["model"]
@@ -237,7 +239,7 @@ def _run_several(experiment: Any, options: dict[str, Any]) -> tuple[Any, dict[st
         seed=[one["seed"] for one in models],
         device=str(find_device(options["device"])),
         max_length=options["max_length"],
-        data=results["data"],
+        data=results["settings"]["data"],
         seconds=round(time.perf_counter() - started, 1),
         cpu_seconds=round(time.process_time() - worked, 1),
     )

@@ -1,0 +1,349 @@
+"""Paper against released code: what each part of the flow does to the validation scores.
+
+From two starts, the presets ``paper`` and ``released-code``, one thing is changed at a time; the
+linear calibrators stand beside them.  Everything is scored on validation splits (STS-B dev, SICK-R
+trial), so that a preset can be chosen from these numbers and the test sets are left alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow_lite.base import DeadDimensionWarning
+from bertflow_lite.calibrate import FlowCalibrator, make_calibrator
+from bertflow_lite.datasets import load_sts
+from bertflow_lite.dropout import encode_with_dropout
+from bertflow_lite.encode import Encoder
+from bertflow_lite.evaluate import score_sts
+from bertflow_lite.partial_runs import Keep, no_keep
+from bertflow_lite.train import NonFiniteLossError
+from bertflow_lite.word_vectors import WordVectorEncoder
+
+__all__ = [
+    "DATA",
+    "FIT_ON",
+    "VARIANTS",
+    "Variant",
+    "at_most",
+    "encode_fit_and_scored",
+    "find_variants",
+    "fit_variant",
+    "run_ablation",
+]
+
+DATA = ("stsb", "sick-r")
+"""The sets that have a validation split."""
+
+# How sentences for the calibrator are chosen; never their labels.
+FIT_ON: dict[str, tuple[str, ...]] = {
+    "target": ("all",),  # the paper's
+    "train+dev": ("train", "dev"),  # without the test split's sentences
+}
+
+Floats32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One calibrator of the ablation.
+
+    Attributes
+    ----------
+    start : {"paper", "released-code", "reference"}
+        The preset that is changed; or a calibrator that is no flow.
+    part : str
+        What is changed, for instance ``"permutation"``; ``"start"`` for the preset itself.
+    change : str
+        What it is changed to, in words.
+    settings : dict
+        Settings of `FlowCalibrator` that differ from the preset's.
+    calibrator : str
+        For a reference: its name as `make_calibrator` takes it.
+    dropout : bool
+        Fit on embeddings that the encoder makes with dropout on, as the released code does; one
+        draw of what is dropped serves all seeds of the flow.
+    """
+
+    start: str
+    part: str
+    change: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    calibrator: str = ""
+    dropout: bool = False
+
+    @property
+    def key(self) -> str:
+        """Name it in one string."""
+        return f"{self.start}/{self.part}/{self.change}"
+
+    @property
+    def seeded(self) -> bool:
+        """Whether a random state changes it."""
+        return self.start != "reference"
+
+    def make(self, seed: int, dim: int) -> Any | None:
+        """Make the calibrator, unfitted, for embeddings of width ``dim``; None for raw ones."""
+        if self.calibrator:
+            return make_calibrator(at_most(self.calibrator, dim))
+        return FlowCalibrator.from_preset(
+            self.start, random_state=seed, device="cpu", **self.settings
+        )
+
+
+def at_most(calibrator: str, dim: int) -> str:
+    """Read the width of a whitening as "at most so many": narrow embeddings are whitened whole."""
+    kind, _, setting = calibrator.partition(":")
+    return kind if kind == "whiten" and setting and int(setting) >= dim else calibrator
+
+
+def _variants() -> Iterator[Variant]:
+    yield Variant("paper", "start", "as it is")
+    changes: list[tuple[str, str, dict[str, Any]]] = [
+        ("initialization", "none", {"data_init": False}),
+        ("initialization", "from 32 sentences", {"init_rows": 32}),
+        ("permutation", "reversal", {"permutation": "reverse"}),
+        ("permutation", "none", {"permutation": "none"}),
+        ("levels", "1", {"levels": 1}),
+        ("levels", "3", {"levels": 3}),
+        ("depth", "1", {"depth": 1}),
+        ("depth", "6", {"depth": 6}),
+        ("layers", "actnorm only", {"coupling": False}),
+        ("layers", "coupling only", {"actnorm": False}),
+        ("optimizer", "released code's", {"optimizer": "released-code"}),
+        ("optimizer", "no clipping", {"max_grad_norm": None}),
+        ("batch", "64", {"batch_size": 64}),
+        ("learning rate", "2e-5", {"learning_rate": 2e-5}),
+        ("learning rate", "5e-3", {"learning_rate": 5e-3}),
+        ("epochs", "0", {"epochs": 0}),
+        ("epochs", "3", {"epochs": 3}),
+        ("epochs", "10", {"epochs": 10}),
+        ("rotation", "PCA", {"rotation": "pca"}),
+        ("noise", "0.7", {"noise": 0.7}),
+    ]
+    for size in (0.5, 0.7, 1.0):
+        both = {"rotation": "pca", "noise": size, "init_rows": 16384}
+        changes += [("rotation + noise", f"PCA, {size:g}, 0 epochs", both | {"epochs": 0})]
+    both = {"rotation": "pca", "noise": 0.7, "init_rows": 16384}
+    changes += [
+        ("rotation + noise", "PCA, 0.7", both),
+        ("rotation + noise", "PCA, 0.7, batch 128", both | {"batch_size": 128}),
+    ]
+    for part, change, settings in changes:
+        yield Variant("paper", part, change, settings)
+    yield Variant("paper", "encoder dropout", "on", dropout=True)
+    yield Variant("released-code", "start", "as it is")
+    changes = [
+        ("initialization", "from data", {"data_init": True}),
+        ("permutation", "random", {"permutation": "random"}),
+        ("permutation", "none", {"permutation": "none"}),
+        ("levels", "2", {"levels": 2}),
+        ("optimizer", "Adam", {"optimizer": "adam"}),
+        ("batch", "32", {"batch_size": 32, "max_grad_norm": 1.0}),
+        ("epochs", "3", {"epochs": 3}),
+        ("initialization + permutation", "from data, random",
+         {"data_init": True, "permutation": "random"}),
+    ]  # fmt: skip
+    for part, change, settings in changes:
+        yield Variant("released-code", part, change, settings)
+    yield Variant("released-code", "encoder dropout", "on", dropout=True)
+    for name in ("none", "sn", "natsv:1", "natsv:10"):
+        yield Variant("reference", name.partition(":")[0], name, calibrator=name)
+    for width in (32, 48, 64, 96, 128, 192, 256, 384):
+        yield Variant("reference", "whiten", f"whiten:{width}", calibrator=f"whiten:{width}")
+    yield Variant("reference", "whiten", "whiten", calibrator="whiten")
+
+
+VARIANTS: tuple[Variant, ...] = tuple(_variants())
+"""What the ablation can measure."""
+
+
+def find_variants(parts: Sequence[str] = (), *, dropout: bool = False) -> list[Variant]:
+    """Give the variants of some parts, with their starts; of all parts where none is named.
+
+    Parameters
+    ----------
+    parts : sequence of str
+        Names of parts (``"permutation"``), or single variants (``"paper/levels/1"``).
+    dropout : bool, default False
+        With those that encode anew with dropout on, which takes minutes.
+
+    Raises
+    ------
+    ValueError
+        If no variant has such a part.
+    """
+    known = {variant.part for variant in VARIANTS} | {variant.key for variant in VARIANTS}
+    unknown = [part for part in parts if part not in known]
+    if unknown:
+        names = ", ".join(dict.fromkeys(variant.part for variant in VARIANTS))
+        raise ValueError(f"the ablation has no part {unknown[0]!r}; there are {names}.")
+    wanted = {*parts, "start"}
+    return [
+        variant
+        for variant in VARIANTS
+        if (not parts or variant.part in wanted or variant.key in wanted)
+        and (dropout or not variant.dropout)
+    ]
+
+
+def run_ablation(
+    encoder: Encoder | WordVectorEncoder,
+    layers: Sequence[str],
+    variants: Sequence[Variant],
+    *,
+    data: Sequence[str] = DATA,
+    fit_on: str = "target",
+    fit_rows: int | None = None,
+    seeds: int = 3,
+    download: bool = False,
+    progress: bool = False,
+    keep: Keep = no_keep,
+    report: Callable[[str], None] = lambda line: None,
+) -> list[dict[str, Any]]:
+    """Fit and score every variant on every layer choice and set.
+
+    Parameters
+    ----------
+    encoder : Encoder or WordVectorEncoder
+        From `load_encoder`.
+    layers : sequence of str
+        Layer choices.
+    variants : sequence of Variant
+        From `find_variants`.
+    data : sequence of str, default DATA
+        Sets with a validation split.
+    fit_on : {"target", "train+dev"}, default "target"
+        Sentences for the calibrator (`FIT_ON`).
+    fit_rows : int, optional
+        Draw this many of these sentences at random, another draw for each seed, and fit on them
+        only: how a calibrator does where there is little data.
+    seeds : int, default 3
+        Random states 0 to seeds - 1, for what depends on one.
+    download, progress : bool, default False
+        As in `load_sts` and `Encoder.encode`.
+    keep : Keep
+        Remembers finished scores, so that an interrupted run can go on.
+    report : function of str, optional
+        Called with a line after each score.
+
+    Returns
+    -------
+    list of dict
+        A row for each score: ``start``, ``part``, ``change``, ``layers``, ``data``, ``fit_on``,
+        ``fitted_on`` (number of sentences), ``seed``, ``spearman`` (x 100, on the validation
+        split; None where training diverged), ``bits_per_dim`` (of the validation sentences; None
+        for what has no density) and ``seconds`` to fit.
+    """
+
+    @functools.lru_cache(maxsize=1)
+    def dropped(name: str) -> dict[str, Floats32]:  # one pass for all layers and seeds
+        if not isinstance(encoder, Encoder):
+            raise ValueError(f"{encoder.name!r} has no dropout: leave that variant out.")
+        sentences = _sentences(name, fit_on, download)
+        return encode_with_dropout(encoder, sentences, layers, progress=progress)
+
+    rows = []
+    for name in data:
+        both = encode_fit_and_scored(
+            encoder, name, layers, fit_on=fit_on, download=download, progress=progress
+        )
+        for label, (fitted, scored) in both.items():
+            for variant in variants:
+                random = variant.seeded or fit_rows is not None
+                for seed in range(seeds if random else 1):
+
+                    def compute(
+                        variant: Variant = variant,
+                        seed: int = seed,
+                        name: str = name,
+                        label: str = label,
+                        fitted: Floats32 = fitted,
+                        scored: Floats32 = scored,
+                    ) -> dict[str, Any]:
+                        rows_to_fit = dropped(name)[label] if variant.dropout else fitted
+                        if fit_rows is not None:
+                            rng = np.random.default_rng(seed)
+                            count = min(fit_rows, len(rows_to_fit))
+                            rows_to_fit = rows_to_fit[rng.permutation(len(rows_to_fit))[:count]]
+                        return fit_variant(variant, seed, name, rows_to_fit, scored)
+
+                    key = f"{name}/{label}/{variant.key}/{seed}"
+                    row = {
+                        "start": variant.start,
+                        "part": variant.part,
+                        "change": variant.change,
+                        "layers": label,
+                        "data": name,
+                        "fit_on": fit_on,
+                        "seed": seed,
+                    } | keep(key, compute)
+                    report(f"{key}: {row['spearman']}")
+                    rows.append(row)
+    return rows
+
+
+def encode_fit_and_scored(
+    encoder: Encoder | WordVectorEncoder,
+    name: str,
+    layers: Sequence[str],
+    *,
+    fit_on: str = "target",
+    split: str = "dev",
+    download: bool = False,
+    progress: bool = False,
+) -> dict[str, tuple[Floats32, Floats32]]:
+    """Encode the sentences to fit on and those of the scored split, repeats included.
+
+    Returns
+    -------
+    dict of str to (ndarray of shape (n_fit, dim), ndarray of shape (n_scored, dim))
+        By the label of the layer choice.
+    """
+    if fit_on not in FIT_ON:
+        raise ValueError(f"fit_on is {fit_on!r}; it must be {' or '.join(FIT_ON)}.")
+    fitted = _sentences(name, fit_on, download)
+    scored = load_sts(name, split, download=download).sentences
+    asked: Any = list(layers)
+    both = encoder.encode([*fitted, *scored], asked, progress=progress)
+    return {label: (x[: len(fitted)], x[len(fitted) :]) for label, x in both.items()}
+
+
+def fit_variant(
+    variant: Variant, seed: int, data: str, fitted: Floats32, scored: Floats32
+) -> dict[str, Any]:
+    """Fit one variant on ``fitted`` and score it on the validation pairs of ``data``."""
+    started = time.perf_counter()
+    model = variant.make(seed, fitted.shape[1])
+    score: float | None = None
+    bits: float | None = None
+    try:
+        if model is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeadDimensionWarning)
+                model.fit(fitted)
+    except NonFiniteLossError:
+        pass
+    else:
+        z = scored if model is None else model.transform(scored)
+        score = round(score_sts(load_sts(data, "dev"), z).all, 4)
+        if isinstance(model, FlowCalibrator):
+            bits = round(model.bits_per_dim(scored), 4)
+    return {
+        "fitted_on": len(fitted) if model is not None else 0,
+        "spearman": score,
+        "bits_per_dim": bits,
+        "seconds": round(time.perf_counter() - started, 2),
+    }
+
+
+def _sentences(name: str, fit_on: str, download: bool = False) -> tuple[str, ...]:
+    parts = (load_sts(name, split, download=download).sentences for split in FIT_ON[fit_on])
+    return tuple(sentence for part in parts for sentence in part)

@@ -1,0 +1,118 @@
+"""What a calibrator was fitted for and on, as a few words and fingerprints that JSON can hold."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from bertflow_lite.encode import Encoder
+from bertflow_lite.layers import LayersArgument, resolve_layers
+from bertflow_lite.pairs import SentencePairs
+from bertflow_lite.text import check_sentences
+from bertflow_lite.word_vectors import WordVectorEncoder
+
+__all__ = ["check_encoder", "describe_data", "describe_encoder", "describe_origin"]
+
+AnyEncoder = Encoder | WordVectorEncoder
+DataArgument = str | SentencePairs | Sequence[SentencePairs] | Sequence[str]
+
+
+def describe_origin(
+    encoder: AnyEncoder | None,
+    layers: LayersArgument | None,
+    data: DataArgument | None,
+) -> dict[str, Any]:
+    """Say what a calibrator was fitted for and on, as JSON can hold it."""
+    if encoder is None and layers is not None:
+        raise ValueError("layers names hidden states of an encoder: pass encoder as well.")
+    return {
+        "encoder": None if encoder is None else describe_encoder(encoder, layers),
+        "data": None if data is None else describe_data(data),
+    }
+
+
+def describe_encoder(encoder: AnyEncoder, layers: LayersArgument | None) -> dict[str, Any]:
+    """Say which encoder and layers a calibrator is for, as JSON can hold it."""
+    # Of a folder only its own name: where it lies is nobody's business.
+    is_folder = os.path.isdir(encoder.name)
+    described: dict[str, Any] = {
+        "name": os.path.basename(os.path.abspath(encoder.name)) if is_folder else encoder.name,
+        "fingerprint": encoder.fingerprint,
+        "dim": encoder.dim,
+    }
+    if isinstance(encoder, WordVectorEncoder):
+        return described
+    if layers is None:
+        raise ValueError("say which layers of the encoder the embeddings came from: pass layers.")
+    choice = resolve_layers(layers, encoder.n_layers + 1)
+    return described | {
+        "max_length": encoder.max_length,
+        "layers": choice.label,
+        "pooling": choice.pooling,
+        "hidden_states": sorted(choice.indices),
+    }
+
+
+def describe_data(data: DataArgument) -> dict[str, Any]:
+    """Say what a calibrator was fitted on, as JSON can hold it: never the sentences themselves."""
+    if isinstance(data, str):
+        return {"description": data}
+    parts = [data] if isinstance(data, SentencePairs) else list(data)
+    pairs = [part for part in parts if isinstance(part, SentencePairs)]
+    if pairs and len(pairs) == len(parts):
+        names = [f"{each.name} ({each.split}, {len(each)} pairs)" for each in pairs]
+        return {
+            "description": ", ".join(names),
+            "sentences": sum(2 * len(each) for each in pairs),
+            "fingerprint": " ".join(each.fingerprint for each in pairs),
+        }
+    texts = check_sentences(parts)  # type: ignore[arg-type]
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+    return {
+        "description": f"{len(texts)} sentences",
+        "sentences": len(texts),
+        "fingerprint": digest,
+    }
+
+
+def check_encoder(
+    folder: str,
+    width: int,
+    saved: dict[str, Any] | None,
+    encoder: AnyEncoder,
+    layers: LayersArgument | None,
+) -> None:
+    """Refuse an encoder or layers that are not those of the fit.
+
+    Parameters
+    ----------
+    folder : str
+        Where the calibrator lies, for the message.
+    width : int
+        Width of the vectors that it takes.
+    saved : dict or None
+        `describe_encoder` at the time of the fit.
+    encoder, layers
+        What shall be used now; layers None are not checked.
+    """
+    way_out = "Use what it was fitted for, fit anew, or pass encoder=None to load it unchecked."
+    if saved is not None and encoder.fingerprint != saved["fingerprint"]:
+        raise ValueError(
+            f"{folder!r} was fitted for the encoder {saved['name']!r} (fingerprint "
+            f"{saved['fingerprint']}), not for {encoder.name!r} ({encoder.fingerprint}). {way_out}"
+        )
+    if encoder.dim != width:
+        raise ValueError(
+            f"{folder!r} takes vectors of width {width}; {encoder.name!r} gives {encoder.dim}. "
+            f"{way_out}"
+        )
+    if saved is None or layers is None or isinstance(encoder, WordVectorEncoder):
+        return
+    now = describe_encoder(encoder, layers)
+    if any(now[key] != saved.get(key) for key in ("pooling", "hidden_states")):
+        raise ValueError(
+            f"{folder!r} was fitted for layers {saved.get('layers')!r}, not {now['layers']!r}. "
+            f"{way_out}"
+        )

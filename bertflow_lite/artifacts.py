@@ -1,0 +1,240 @@
+"""Save a fitted calibrator as one folder, and load it again without running anything from it.
+
+The folder holds three files: ``calibrator.safetensors`` (the weights), ``calibrator.json`` (what
+they are: classes, settings, versions, the encoder and layers they were fitted for, the data, and
+checksums) and ``README.md`` (a model card for people).  The checksums find a file that was cut or
+changed; they are no signature, so trust a folder as you trust its source.  Even a forged one runs
+no code: classes come from a fixed table and weights are plain numbers (`calibrator_state`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from sklearn.pipeline import Pipeline
+
+from bertflow_lite.artifact_format import (
+    CARD,
+    DESCRIPTION,
+    WEIGHTS,
+    pack,
+    read_files,
+    write_files,
+)
+from bertflow_lite.artifact_origin import (
+    AnyEncoder,
+    DataArgument,
+    check_encoder,
+    describe_origin,
+)
+from bertflow_lite.calibrator_state import describe_steps, list_steps, restore_steps
+from bertflow_lite.layers import LayersArgument
+from bertflow_lite.model_card import model_card
+from bertflow_lite.runs import PACKAGES, _version
+
+__all__ = ["load", "read_description", "save"]
+
+Folder = str | os.PathLike[str]
+
+
+def save(
+    calibrator: Any,
+    folder: Folder,
+    *,
+    encoder: AnyEncoder | None = None,
+    layers: LayersArgument | None = None,
+    data: DataArgument | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Save a fitted calibrator to a folder.
+
+    Parameters
+    ----------
+    calibrator : fitted calibrator, or Pipeline of such
+        A `FlowCalibrator`, `Standardizer`, `TopDirectionRemover` or `Whitener`.
+    folder : str or path
+        Where to; made if missing.  Readers see nothing of it until it is complete.
+    encoder : Encoder or WordVectorEncoder, optional
+        What made the embeddings it was fitted on.  `load` can then refuse another one.
+    layers : str, int or tuple of int, optional
+        The layer choice, needed with an `Encoder`.
+    data : str, SentencePairs, list of SentencePairs, or list of str, optional
+        The sentences it was fitted on (their number and a fingerprint are kept, not the text), or
+        a description in your own words.
+    overwrite : bool, default False
+        Replace a calibrator that is there already.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    ValueError
+        If the calibrator is not fitted, is none of ours or does not fit the encoder; or if the
+        folder holds other files than a saved calibrator.
+    FileExistsError
+        If there is a calibrator already and ``overwrite`` is False.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bertflow_lite import Standardizer
+    >>> x = np.random.default_rng(0).normal(size=(50, 4))
+    >>> folder = save(Standardizer().fit(x), tempfile.mkdtemp(), data="noise, 50 rows")
+    >>> load(folder).transform(x).shape, read_description(folder)["data"]
+    ((50, 4), {'description': 'noise, 50 rows'})
+    """
+    files = artifact_files(calibrator, describe_origin(encoder, layers, data))
+    folder = Path(os.path.abspath(folder))
+    _check_target(folder, overwrite)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        write_files(scratch, files)
+        scratch.chmod(0o755)  # mkdtemp makes it readable for its owner only
+        _put_in_place(scratch, folder)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    return folder
+
+
+def load(
+    folder: Folder,
+    *,
+    encoder: AnyEncoder | None = None,
+    layers: LayersArgument | None = None,
+    device: str | torch.device = "cpu",
+) -> Any:
+    """Load a calibrator that `save` wrote.
+
+    Parameters
+    ----------
+    folder : str or path
+        The folder.
+    encoder : Encoder or WordVectorEncoder, optional
+        What shall make the embeddings to transform: refused unless it is the one that the
+        calibrator was fitted for.  None checks nothing.
+    layers : str, int or tuple of int, optional
+        The layer choice to be used, checked likewise; needs ``encoder``.
+    device : str or torch.device, default "cpu"
+        Where a flow shall run, wherever it was fitted.
+
+    Returns
+    -------
+    calibrator
+        Gives the same vectors as the one that was saved, bit for bit on the same machine.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder or one of its files is missing.
+    ValueError
+        If a file was cut or changed or is none of ours, or the encoder or layers are others.
+    """
+    calibrator, description = load_with_description(folder, device)
+    if encoder is not None:
+        width = list_steps(calibrator)[0][1].n_features_in_
+        check_encoder(os.fspath(folder), width, description["encoder"], encoder, layers)
+    elif layers is not None:
+        raise ValueError("layers names hidden states of an encoder: pass encoder as well.")
+    return calibrator
+
+
+def read_description(folder: Folder) -> dict[str, Any]:
+    """Read what a saved calibrator says of itself, once both files are found whole.
+
+    Returns
+    -------
+    dict
+        ``steps`` (classes, settings, widths, training), ``encoder``, ``data``, ``versions``,
+        ``date``...
+    """
+    return read_files(Path(folder))[0]
+
+
+def load_with_description(
+    folder: Folder, device: str | torch.device = "cpu"
+) -> tuple[Any, dict[str, Any]]:
+    """Load a calibrator together with what its description says."""
+    description, tensors = read_files(Path(folder))
+    try:
+        pipeline = description.get("pipeline")
+        if not isinstance(pipeline, bool):
+            raise ValueError("'pipeline' is neither true nor false")
+        steps = description.get("steps")
+        return restore_steps(steps, tensors, pipeline=pipeline, device=device), description
+    except ValueError as error:
+        raise ValueError(
+            f"{os.fspath(folder)!r} does not hold a calibrator of this version: "
+            f"{str(error).rstrip('.')}."
+        ) from error
+
+
+def artifact_files(calibrator: Any, origin: Mapping[str, Any]) -> dict[str, bytes]:
+    """Give the files of a saved calibrator, name to content; ``origin`` is `describe_origin`'s."""
+    steps, tensors = describe_steps(calibrator)
+    encoder = origin["encoder"]
+    if encoder is not None and encoder["dim"] != steps[0]["width_in"]:
+        raise ValueError(
+            f"the calibrator takes vectors of width {steps[0]['width_in']}, and "
+            f"{encoder['name']!r} gives {encoder['dim']}: it was fitted for another encoder."
+        )
+    content = {
+        "pipeline": isinstance(calibrator, Pipeline),
+        "steps": steps,
+        **origin,
+        "versions": {"python": platform.python_version()} | {p: _version(p) for p in PACKAGES},
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+    description, files = pack(content, tensors)
+    return files | {CARD: model_card(description).encode()}
+
+
+def _check_target(folder: Path, overwrite: bool) -> None:
+    """Refuse to write over anything but a saved calibrator, and over that unless asked to."""
+    if not folder.exists():
+        return
+    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else [folder.name]
+    foreign = [name for name in there if name not in (WEIGHTS, DESCRIPTION, CARD)]
+    if foreign:
+        raise ValueError(
+            f"{os.fspath(folder)!r} holds something else than a saved calibrator "
+            f"({', '.join(foreign[:3])}): name another folder."
+        )
+    if there and not overwrite:
+        raise FileExistsError(
+            f"{os.fspath(folder)!r} holds a calibrator already. Pass overwrite=True to replace it, "
+            "or name another folder."
+        )
+
+
+def _put_in_place(scratch: Path, folder: Path) -> None:
+    """Rename the complete folder to its name; what was there goes only when that has worked."""
+    old = scratch.with_name(f"{scratch.name}-old")
+    if folder.exists():
+        folder.rename(old)
+    try:
+        scratch.rename(folder)
+    except BaseException:
+        if old.exists():
+            old.rename(folder)
+        raise
+    with contextlib.suppress(OSError):  # the new name too shall outlast a loss of power
+        handle = os.open(folder.parent, os.O_RDONLY)  # Windows has no such handle
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,215 @@
+"""What all calibrators share: checked input, streams, dimensions without spread."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import get_config
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bertflow_lite.sources import FloatArray, to_numpy
+from bertflow_lite.streaming import EmbeddingStream, as_stream
+
+__all__ = ["DeadDimensionWarning", "find_live"]
+
+# A dimension is dead when its spread is this far below the typical one ...
+RELATIVE_SPREAD = 1e-6
+# ... or is no more than the rounding of float32 around its mean.
+ROUNDING = 8 * float(np.finfo(np.float32).eps)
+# A principal direction is dropped when its variance is this far below the largest; no dimension
+# with a deviation this far below the largest counts as typical.
+RELATIVE_VARIANCE = 1e-10
+
+
+class DeadDimensionWarning(UserWarning):
+    """Some dimensions have no spread; the message names them."""
+
+
+def find_live(x: FloatArray) -> NDArray[np.bool_]:
+    """Find the dimensions that have some spread, and warn about the others.
+
+    A dead dimension says nothing about a sentence, but a calibrator that divides by its standard
+    deviation blows it up: the last layer of all-MiniLM-L6-v2 has three with a deviation of 1e-32.
+
+    Parameters
+    ----------
+    x : ndarray, shape (n, dim)
+        Embeddings.
+
+    Returns
+    -------
+    ndarray of bool, shape (dim,)
+        True for a dimension to calibrate.
+
+    Raises
+    ------
+    ValueError
+        If no dimension has any spread, that is, if all rows are (nearly) equal.
+    """
+    mean, std = mean_std(x)
+    return live_of(mean, std, len(x), stacklevel=4)
+
+
+def live_of(
+    mean: NDArray[np.float64], std: NDArray[np.float64], n_rows: int, *, stacklevel: int = 2
+) -> NDArray[np.bool_]:
+    """`find_live` of embeddings with this mean and standard deviation, shape (dim,)."""
+    # The median stands above a few dimensions of huge spread; what is as good as nothing beside
+    # the largest is left out of it, so that it also stands when most dimensions are dead.
+    typical = np.median(std[std >= RELATIVE_VARIANCE * std.max()])
+    live: NDArray[np.bool_] = std > np.maximum(RELATIVE_SPREAD * typical, ROUNDING * np.abs(mean))
+    if not live.any():
+        raise ValueError(
+            f"all {n_rows} rows are (nearly) equal: there is no spread to calibrate. "
+            "Give embeddings of sentences that differ."
+        )
+    if not live.all():
+        dead = np.flatnonzero(~live)
+        names = ", ".join(map(str, dead[:10])) + (", ..." if len(dead) > 10 else "")
+        warnings.warn(
+            f"{len(dead)} of {len(live)} dimensions have (nearly) no spread and are carried "
+            f"through unchanged: {names}.",
+            DeadDimensionWarning,
+            stacklevel=stacklevel,
+        )
+    return live
+
+
+def mean_std(x: FloatArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and (biased) standard deviation of each column, in float64."""
+    mean = x.mean(axis=0, dtype=np.float64)
+    # Column blocks keep the float64 copy small.
+    std = np.empty_like(mean)
+    for start in range(0, x.shape[1], 64):
+        part = slice(start, start + 64)
+        std[part] = np.sqrt(np.mean((x[:, part] - mean[part]) ** 2, axis=0))
+    return mean, std
+
+
+class _Calibrator(TransformerMixin, BaseEstimator):
+    """What all calibrators share: input checks (finite floats, rows that differ), and streams."""
+
+    _least_features = 1
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "mean_")
+
+    def transform(self, X: Any) -> Any:
+        """Calibrate embeddings.
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n, dim); or EmbeddingStream, path or iterator of such arrays
+            Embeddings; finite.
+
+        Returns
+        -------
+        ndarray, shape (n, dim) (of a `Whitener`: (n, n_kept)); or EmbeddingStream
+            In the float type of the input.  A stream gives a stream, computed when it is read:
+            write it with its `~EmbeddingStream.save`.
+        """
+        check_is_fitted(self)
+        stream = as_stream(X)
+        if stream is None:
+            return self._transform(self._check(X, reset=False))
+        mapped = stream.map(lambda block: self._transform(self._check(block, reset=False)))
+        if isinstance(X, np.ndarray):
+            return mapped.read()
+        asked = getattr(self, "_sklearn_output_config", {})
+        asked = asked.get("transform", get_config()["transform_output"])
+        if asked != "default":
+            raise ValueError(
+                f"set_output(transform={asked!r}) makes a frame, and a stream cannot be one: "
+                "transform an array, or use set_output(transform='default')."
+            )
+        return mapped
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        encoder: Any = None,
+        layers: Any = None,
+        data: Any = None,
+        overwrite: bool = False,
+    ) -> Path:
+        """Save to a folder: weights, settings and a model card (see `artifacts.save`)."""
+        from bertflow_lite.artifacts import save  # it imports this module
+
+        return save(self, folder, encoder=encoder, layers=layers, data=data, overwrite=overwrite)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        encoder: Any = None,
+        layers: Any = None,
+        device: Any = "cpu",
+    ) -> Self:
+        """Load what `save` wrote (see `artifacts.load`); ValueError for another class."""
+        from bertflow_lite.artifacts import load
+
+        loaded = load(folder, encoder=encoder, layers=layers, device=device)
+        if not isinstance(loaded, cls):
+            raise ValueError(
+                f"{os.fspath(folder)!r} holds a {type(loaded).__name__}, not a {cls.__name__}: "
+                "use bertflow_lite.artifacts.load, which takes any."
+            )
+        return loaded
+
+    def _transform(self, x: FloatArray) -> FloatArray:
+        raise NotImplementedError
+
+    def _check(self, x: Any, *, reset: bool, least_rows: int = 1) -> FloatArray:
+        checked: FloatArray = validate_data(
+            self,
+            to_numpy(x),
+            reset=reset,
+            dtype=[np.float32, np.float64],
+            ensure_min_samples=least_rows,
+            ensure_min_features=self._least_features if reset else 1,
+        )
+        return checked
+
+    def _blocks(self, X: Any, *, reset: bool, least_rows: int = 1) -> Iterator[FloatArray]:
+        """Give checked embeddings, block by block if they are a stream, else in one piece."""
+        stream = as_stream(X)
+        if stream is None:
+            yield self._check(X, reset=reset, least_rows=least_rows)
+        else:
+            yield from self._check_stream(stream, reset=reset)
+
+    def _check_stream(self, stream: EmbeddingStream, *, reset: bool) -> EmbeddingStream:
+        """Give the stream of checked blocks; the first that is read sets the width if ``reset``."""
+
+        def check(block: Any) -> FloatArray:
+            nonlocal reset
+            checked = self._check(block, reset=reset)
+            reset = False
+            return checked
+
+        return stream.map(check)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32", "float64"]
+        return tags
+
+
+def check_varied(count: int, varied: bool) -> None:
+    """Raise ValueError if the rows cannot be calibrated: one only, or all the same."""
+    if count < 2:
+        raise ValueError("there is one row only; give embeddings of at least two sentences.")
+    if not varied:
+        raise ValueError(
+            f"all {count} rows are equal: there is no spread to calibrate. "
+            "Give embeddings of at least two different sentences."
+        )

@@ -1,0 +1,199 @@
+"""Modules for a `SentenceTransformer`: layers pooled as here, and a calibrator at the end.
+
+`Calibration` goes after any pooling:
+``SentenceTransformer(modules=[transformer, pooling, Calibration(flow)])``.  Whole models are made
+and loaded by `export.to_sentence_transformer` and `export.load_sentence_transformer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from bertflow_lite.artifact_format import write_files
+from bertflow_lite.artifact_origin import DataArgument, describe_origin
+from bertflow_lite.artifacts import artifact_files, load_with_description
+from bertflow_lite.calibrator_state import list_steps, width_out
+from bertflow_lite.encode import Encoder, pool
+from bertflow_lite.layers import LayersArgument
+from bertflow_lite.st_steps import torch_steps
+
+try:
+    from sentence_transformers.base.modules import Module
+except ImportError as error:
+    raise ImportError(
+        "this needs sentence-transformers 6 or later. Run: pip install 'sentence-transformers>=6'"
+    ) from error
+
+__all__ = ["Calibration", "LayerPooling"]
+
+
+class LayerPooling(Module):
+    """Average chosen hidden states, pooled over tokens: the layer choices of `Encoder.encode`.
+
+    The transformer before it must give all hidden states
+    (``Transformer(..., config_kwargs={"output_hidden_states": True})``) and keep its padding
+    (``unpad_inputs=False``).
+
+    Parameters
+    ----------
+    hidden_states : list of int
+        Indices into the hidden states: 0 is the embedding layer, k the output of block k.
+    embedding_dimension : int
+        Width of a hidden state.
+    pooling : {"mean", "cls"}, default "mean"
+        Mean over the tokens that the attention mask keeps, or the first token.
+
+    Notes
+    -----
+    The result is float32 whatever the type of the transformer, since rounding a mean to half
+    precision loses much of what calibration works with.
+    """
+
+    config_keys: list[str] = ["hidden_states", "embedding_dimension", "pooling"]  # noqa: RUF012
+
+    def __init__(
+        self, hidden_states: list[int], embedding_dimension: int, pooling: str = "mean"
+    ) -> None:
+        super().__init__()
+        if pooling not in ("mean", "cls"):
+            raise ValueError(f"pooling is {pooling!r}; it must be 'mean' or 'cls'.")
+        if not hidden_states:
+            raise ValueError("hidden_states is empty: name at least one.")
+        self.hidden_states = list(hidden_states)
+        self.embedding_dimension = embedding_dimension
+        self.pooling = pooling
+
+    def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
+        """Set ``sentence_embedding``, shape (batch, dim), from ``all_layer_embeddings``."""
+        states = features.get("all_layer_embeddings")
+        if states is None:
+            raise ValueError(
+                "LayerPooling needs all hidden states: make the transformer with "
+                "config_kwargs={'output_hidden_states': True}."
+            )
+        mask = features["attention_mask"]
+        if mask.shape != states[0].shape[:2]:
+            raise ValueError(
+                f"the attention mask has shape {tuple(mask.shape)} and the hidden states "
+                f"{tuple(states[0].shape)}: make the transformer with unpad_inputs=False."
+            )
+        total = sum(pool(states[k], mask, f"{self.pooling}:{k}") for k in self.hidden_states)
+        features["sentence_embedding"] = total / len(self.hidden_states)
+        return features
+
+    def get_embedding_dimension(self) -> int:
+        """Width of the sentence embedding."""
+        return self.embedding_dimension
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        """Write the settings; there are no weights."""
+        self.save_config(output_path)
+
+
+class Calibration(Module):
+    """Calibrate the sentence embedding with a fitted calibrator.
+
+    Parameters
+    ----------
+    calibrator : fitted calibrator, or Pipeline of such
+        A `FlowCalibrator`, `Standardizer`, `TopDirectionRemover` or `Whitener`.
+    encoder, layers, data : optional
+        What it was fitted for and on, kept in its files (`artifacts.save`).
+
+    Notes
+    -----
+    The weights stay in float32 (a linear calibrator's in float64) when the model is turned to
+    half precision, autocast is off inside, and half-precision embeddings are brought to float32
+    first: the result is float32, or float64 for float64 embeddings.  The calibrator is frozen,
+    but gradients pass through to what comes before.  It is saved as `artifacts.save` does, so
+    ``artifacts.load("model/2_Calibration")`` gives the calibrator itself again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bertflow_lite import Whitener
+    >>> x = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    >>> calibration = Calibration(Whitener(2).fit(x))
+    >>> features = calibration({"sentence_embedding": torch.from_numpy(x).bfloat16()})
+    >>> features["sentence_embedding"].shape, features["sentence_embedding"].dtype
+    (torch.Size([50, 2]), torch.float32)
+    """
+
+    def __init__(
+        self,
+        calibrator: Any,
+        *,
+        encoder: Encoder | None = None,
+        layers: LayersArgument | None = None,
+        data: DataArgument | None = None,
+    ) -> None:
+        super().__init__()
+        self.steps = torch_steps(calibrator)
+        self.calibrator = calibrator
+        self.origin = describe_origin(encoder, layers, data)
+        self.embedding_dimension = width_out(list_steps(calibrator)[-1][1])
+
+    def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
+        """Replace ``sentence_embedding``, shape (batch, dim) -> (batch, width)."""
+        x: Tensor = features["sentence_embedding"]
+        with torch.autocast(x.device.type, enabled=False):
+            features["sentence_embedding"] = self.steps(
+                x if x.dtype == torch.float64 else x.float()
+            )
+        return features
+
+    def get_embedding_dimension(self) -> int:
+        """Width of the calibrated embedding."""
+        return self.embedding_dimension
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Say what it does, for the printed form of a model."""
+        return {"calibrator": str(self.calibrator), "embedding_dimension": self.embedding_dimension}
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        """Write the calibrator's files; always safetensors, whatever is asked for."""
+        write_files(Path(output_path), artifact_files(self.calibrator, self.origin))
+
+    @classmethod
+    def load(
+        cls,
+        model_name_or_path: str,
+        subfolder: str = "",
+        token: bool | str | None = None,
+        cache_folder: str | None = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        init_defaults: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Load from a saved model; every check of `artifacts.load` applies."""
+        folder = cls.load_dir_path(
+            model_name_or_path,
+            subfolder=subfolder,
+            token=token,
+            cache_folder=cache_folder,
+            revision=revision,
+            local_files_only=local_files_only,
+        )
+        if folder is None:
+            raise FileNotFoundError(f"{model_name_or_path!r} holds no folder {subfolder!r}.")
+        calibrator, description = load_with_description(folder)
+        module = cls(calibrator)
+        module.origin = {key: description[key] for key in ("encoder", "data")}
+        return module
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Follow the model to another device, but not to another type."""
+
+        def move(tensor: Tensor) -> Tensor:
+            device = fn(torch.empty(0, device=tensor.device)).device
+            if device.type == "mps" and tensor.dtype == torch.float64:
+                tensor = tensor.float()  # Apple's GPUs have no float64
+            return tensor.to(device)
+
+        return super()._apply(move, recurse)
