@@ -328,7 +328,8 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         return out
 
     def _tensor(self, x: FloatArray) -> Tensor:
-        first = next(self.flow_.parameters(), torch.zeros(()))
+        first = self.flow_.weight_like()
+        first = torch.zeros(()) if first is None else first
         return torch.from_numpy(np.ascontiguousarray(x)).to(first)
 
 

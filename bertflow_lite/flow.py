@@ -403,7 +403,7 @@ class Glow(nn.Module):
         """Draw ``n`` embeddings: Gaussian latents through the inverse; shape (n, dim)."""
         generator = torch.Generator().manual_seed(seed)
         z = torch.randn(n, self.dim, generator=generator)
-        first = next(self.parameters(), None)
+        first = self.weight_like()
         return self.inverse(z if first is None else z.to(first))
 
     @torch.no_grad()
@@ -443,12 +443,21 @@ class Glow(nn.Module):
             if level < len(self.splits):
                 sample = self.splits[level](sample)[0]
 
+    def weight_like(self) -> Tensor | None:
+        """Give some tensor of the flow's device and dtype; None if it holds no real number.
+
+        Without actnorms and couplings there is no parameter, but there may be a rotation.
+        """
+        tensors = (*self.parameters(), *self.buffers())
+        return next((t for t in tensors if t.is_floating_point()), None)
+
     def _check(self, x: Tensor) -> None:
         if x.ndim != 2 or x.shape[1] != self.dim:
             raise ValueError(
                 f"the flow was built for shape (batch, {self.dim}) and got {tuple(x.shape)}."
             )
-        weight = next(self.parameters(), x)
+        weight = self.weight_like()
+        weight = x if weight is None else weight
         if x.dtype != weight.dtype:
             raise ValueError(
                 f"the flow's weights are {weight.dtype} and it got {x.dtype}; convert one of them, "

@@ -94,7 +94,8 @@ class RunFlow(nn.Module):
         super().__init__()
         self.register_buffer("live", _tensor(np.flatnonzero(step.live_)))
         self.flow = copy.deepcopy(step.flow_).cpu()
-        kind = next((p.dtype for p in self.flow.parameters()), torch.float32)
+        weight = self.flow.weight_like()
+        kind = torch.float32 if weight is None else weight.dtype
         self.register_buffer("type_as", torch.empty(0, dtype=kind))
         for module in self.flow.modules():
             for name, parameter in list(module.named_parameters(recurse=False)):
