@@ -99,7 +99,7 @@ def cloud_slider(
         # What runs off the axes would only stretch the file.
         x = np.clip(np.round(x, 2), -3 * limit, 3 * limit)
         for group, (color, symbol) in enumerate(_POINT_COLORS):
-            fig.add_scattergl(
+            fig.add_scatter(
                 x=x[belongs == group, 0],
                 y=x[belongs == group, 1],
                 mode="markers",
@@ -206,12 +206,12 @@ def shifted_band(
     for values in shifts.values():
         g = np.asarray(values, dtype=float)
         moved = points[:, 1] + np.interp(points[:, 0], kept, g)
-        fig.add_scattergl(
+        fig.add_scatter(
             x=np.round(points[:, 0], 2), y=np.round(points[:, 1], 2), mode="markers",
             name="before", marker={"color": PALETTE["gray"], "size": 4, "opacity": 0.4},
             hoverinfo="skip",
         )  # fmt: skip
-        fig.add_scattergl(
+        fig.add_scatter(
             x=np.round(points[:, 0], 2), y=np.round(moved, 2), mode="markers", name="after",
             marker={"color": PALETTE["blue"], "size": 4, "symbol": "diamond", "opacity": 0.7},
             hoverinfo="skip",
