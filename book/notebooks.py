@@ -62,7 +62,9 @@ METADATA = {
 # Absolute paths of some machine: this one's, or the usual homes. The character before must not be
 # one that occurs in a URL, a relative path or base64 data.
 _PLACES = [re.escape(str(place)) for place in (ROOT, Path.home(), Path(sys.prefix))]
-_PLACES += [r"/home/\w", r"/root/", r"/Users/\w", r"/tmp/", r"[A-Z]:\\+Users", r"file:///"]
+_PLACES += [rf"/{name}/" for name in ("root", "tmp")]
+_PLACES += [rf"/{name}/\w" for name in ("home", "Users")]
+_PLACES += [r"[A-Z]:\\+Users", r"file:///"]
 MACHINE_PATH = re.compile(rf"(?<![\w/+=.-])(?:{'|'.join(_PLACES)})[^\s\"']*")
 
 
