@@ -162,7 +162,7 @@ def list_datasets(data_dir: str | os.PathLike[str] | None = None) -> list[Datase
 def _other_datasets(data_dir: str | os.PathLike[str] | None) -> list[DatasetInfo]:
     """Rows for the sets that `load_sts` does not load."""
     from bertflow_lite.lee import N_DOCUMENTS
-    from bertflow_lite.nli_data import HUB_PARTS, PAIRS_FILE, find_nli
+    from bertflow_lite.nli.data import HUB_PARTS, PAIRS_FILE, find_nli
     from bertflow_lite.qnli import QNLI_COUNTS, find_qnli
     from bertflow_lite.word_similarity import WORD_SETS, gensim_file
 

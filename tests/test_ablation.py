@@ -11,11 +11,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
 import bertflow_lite as bf
-from bertflow_lite import ablation, ablation_summary, figures_ablation, final_scores
-from bertflow_lite.ablation import VARIANTS, Variant, find_variants, run_ablation
-from bertflow_lite.ablation_summary import summarize
 from bertflow_lite.cli import app
-from bertflow_lite.dropout import encode_with_dropout
+from bertflow_lite.experiments import ablation, ablation_summary, final_scores
+from bertflow_lite.experiments.ablation import VARIANTS, Variant, find_variants, run_ablation
+from bertflow_lite.experiments.ablation_summary import summarize
+from bertflow_lite.experiments.dropout import encode_with_dropout
+from bertflow_lite.figures import ablation as figures_ablation
 from bertflow_lite.text import split_words
 from bertflow_lite.word_vectors import WordVectorEncoder
 

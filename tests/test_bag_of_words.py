@@ -10,7 +10,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
 import bertflow_lite as bf
-from bertflow_lite.bag_of_words import (
+from bertflow_lite.experiments.bag_of_words import (
     WeightedWordVectors,
     WordCountEncoder,
     idf_weights,

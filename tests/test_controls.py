@@ -17,10 +17,12 @@ from sklearn.linear_model import LinearRegression
 from typer.testing import CliRunner
 
 import bertflow_lite as bf
-from bertflow_lite import calibrated_similarities, figures_controls, figures_overlap
-from bertflow_lite.bag_of_words import WordCountEncoder, idf_weights
-from bertflow_lite.calibrated_similarities import Target, find_similarities, sts_target
-from bertflow_lite.control_runs import (
+from bertflow_lite.encode import Encoder
+from bertflow_lite.evaluate import bootstrap_difference, bootstrap_interval, score_similarities
+from bertflow_lite.experiments import calibrated_similarities
+from bertflow_lite.experiments.bag_of_words import WordCountEncoder, idf_weights
+from bertflow_lite.experiments.calibrated_similarities import Target, find_similarities, sts_target
+from bertflow_lite.experiments.control_runs import (
     System,
     encoder_scores,
     run_pretraining,
@@ -28,28 +30,28 @@ from bertflow_lite.control_runs import (
     run_words,
     seeded_similarities,
 )
-from bertflow_lite.controls import (
+from bertflow_lite.experiments.controls import (
     bootstrap_partial,
     bootstrap_systems,
     explained_by,
     partial_spearman,
     rank_residual,
 )
-from bertflow_lite.encode import Encoder
-from bertflow_lite.evaluate import bootstrap_difference, bootstrap_interval, score_similarities
-from bertflow_lite.models import load_model, packaged_path
-from bertflow_lite.overlap import (
+from bertflow_lite.experiments.overlap import (
     contest_share,
     matched_accuracy,
     swap_words,
     within_overlap,
     word_overlap,
 )
-from bertflow_lite.overlap_runs import make_swaps, run_kinds, run_within
+from bertflow_lite.experiments.overlap_runs import make_swaps, run_kinds, run_within
+from bertflow_lite.experiments.token_weights import encode_weighted, token_idf, token_influence
+from bertflow_lite.experiments.weight_runs import run_influence, run_pooling
+from bertflow_lite.figures import controls as figures_controls
+from bertflow_lite.figures import overlap as figures_overlap
+from bertflow_lite.models import load_model, packaged_path
 from bertflow_lite.random_models import load_random
 from bertflow_lite.runs import load_run
-from bertflow_lite.token_weights import encode_weighted, token_idf, token_influence
-from bertflow_lite.weight_runs import run_influence, run_pooling
 
 SMALL = "random-bert-32x2"
 # Of random-bert-32x1:0: the first values of wordpiece 1000.

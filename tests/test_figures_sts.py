@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bertflow_lite as bf
-from bertflow_lite import figures_sts
+from bertflow_lite.figures import sts as figures_sts
 
 
 @pytest.fixture(scope="module")

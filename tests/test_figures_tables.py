@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 
 import bertflow_lite as bf
-from bertflow_lite import flow_map, lexical_runs
-from bertflow_lite.figures_lexical import draw_figure2, draw_table6, lexical_scatter
-from bertflow_lite.figures_tables import draw_figure1
-from bertflow_lite.flow_map import flow_states, format_figure1, plane_coordinates, run_figure1
+from bertflow_lite.experiments import flow_map, lexical_runs
+from bertflow_lite.experiments.flow_map import (
+    flow_states,
+    format_figure1,
+    plane_coordinates,
+    run_figure1,
+)
+from bertflow_lite.experiments.lexical_runs import run_figure2, run_table6
+from bertflow_lite.figures.lexical import draw_figure2, draw_table6, lexical_scatter
+from bertflow_lite.figures.tables import draw_figure1
 from bertflow_lite.lexical import score_lexical
-from bertflow_lite.lexical_runs import run_figure2, run_table6
 
 LARGEST = 1_500_000  # bytes of a figure in a page
 

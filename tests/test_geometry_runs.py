@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from bertflow_lite import figures_geometry as figures
 from bertflow_lite.datasets import load_sts
+from bertflow_lite.experiments.geometry_runs import CALIBRATORS, measure_space
+from bertflow_lite.figures import geometry as figures
 from bertflow_lite.first_token import encode_without_first
-from bertflow_lite.geometry_runs import CALIBRATORS, measure_space
 from bertflow_lite.models import PACKAGED_MODELS
 from bertflow_lite.runs import load_run
 from bertflow_lite.word_frequency import load_word_counts

@@ -14,10 +14,11 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
 import bertflow_lite as bf
-from bertflow_lite import lexical, lexical_runs, own_pairs
+from bertflow_lite import lexical
+from bertflow_lite.experiments import lexical_runs, own_pairs
+from bertflow_lite.experiments.lexical_runs import CALIBRATORS, run_figure2, run_table6
+from bertflow_lite.experiments.lexical_tables import format_figure2, format_table6
 from bertflow_lite.lexical import UNITS, edit_distances, lexical_similarities, score_lexical
-from bertflow_lite.lexical_runs import CALIBRATORS, run_figure2, run_table6
-from bertflow_lite.lexical_tables import format_figure2, format_table6
 from bertflow_lite.models import PACKAGED_MODELS
 from bertflow_lite.text import split_words
 

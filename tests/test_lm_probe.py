@@ -19,8 +19,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from bertflow_lite import figures_pmi as figures
-from bertflow_lite import lm_probe, pmi_runs
+from bertflow_lite import lm_probe
+from bertflow_lite.experiments import pmi_runs
+from bertflow_lite.figures import pmi as figures
 from bertflow_lite.lm_probe import (
     Contexts,
     LanguageModel,

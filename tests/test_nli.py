@@ -23,12 +23,12 @@ from bertflow_lite.cli import app
 from bertflow_lite.datasets import load_sts
 from bertflow_lite.encode import Encoder, load_encoder
 from bertflow_lite.evaluate import score_sts
+from bertflow_lite.experiments.nli_runs import run_nli, table8
 from bertflow_lite.models import load_model
-from bertflow_lite.nli import cut_blocks, fine_tune, load_nli_record
-from bertflow_lite.nli_data import LABELS, NliPairs
-from bertflow_lite.nli_judge import CLASSIFIER, classify
-from bertflow_lite.nli_runs import run_nli, table8
-from bertflow_lite.nli_split import check_pairs, draw, hold_out, select_pairs
+from bertflow_lite.nli.data import LABELS, NliPairs
+from bertflow_lite.nli.fine_tune import cut_blocks, fine_tune, load_nli_record
+from bertflow_lite.nli.judge import CLASSIFIER, classify
+from bertflow_lite.nli.split import check_pairs, draw, hold_out, select_pairs
 
 # The vocabulary of the tiny models (conftest.py), but for the two words that give labels away.
 FILL = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "tree", "one", "two", "three", "and"]
@@ -119,7 +119,7 @@ def test_stopped_and_resumed_is_undisturbed(
     tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
 ) -> None:
     """Ctrl-C after some step, then the same call again: the same weights as without it."""
-    from bertflow_lite import nli_trainer
+    from bertflow_lite.nli import trainer as nli_trainer
 
     plain = fine_tune(tiny_bert_folder, toy_pairs(), tmp_path / "plain", **OPTIONS)
 
@@ -149,7 +149,7 @@ def test_killed_and_resumed(tiny_bert_folder: Path, tmp_path: Path) -> None:
     script = (
         "import os, signal, sys; sys.path.insert(0, sys.argv[3])\n"
         "from test_nli import OPTIONS, toy_pairs\n"
-        "from bertflow_lite import nli, nli_trainer\n"
+        "from bertflow_lite.nli import fine_tune as nli, trainer as nli_trainer\n"
         "class Killed(nli_trainer._Watch):\n"
         "    def on_step_end(self, args, state, control, **kwargs):\n"
         "        if state.global_step == 33:\n"
@@ -245,7 +245,7 @@ def test_gradients_are_the_librarys(tiny_bert_folder: Path) -> None:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.losses import SoftmaxLoss
 
-    from bertflow_lite.nli_siamese import make_siamese
+    from bertflow_lite.nli.siamese import make_siamese
 
     ours = make_siamese(tiny_bert_folder, max_length=24, bias=True, device=torch.device("cpu"))
     plain = SentenceTransformer(str(tiny_bert_folder), device="cpu")
@@ -279,7 +279,7 @@ def test_gradients_are_the_librarys(tiny_bert_folder: Path) -> None:
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 100))
 def test_chunks_cover_each_row_once(lengths: list[int], budget: int) -> None:
-    from bertflow_lite.nli_siamese import chunks
+    from bertflow_lite.nli.siamese import chunks
 
     groups = list(chunks(torch.tensor(lengths), budget))
     assert sorted(int(i) for rows, _ in groups for i in rows) == list(range(len(lengths)))
@@ -445,7 +445,7 @@ def test_command(
 def test_command_stopped(
     tiny_bert_folder: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bertflow_lite import nli_runs
+    from bertflow_lite.experiments import nli_runs
 
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt("stopped after step 3 of 9")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertflow_lite.nli_data import (
+from bertflow_lite.nli.data import (
     HUB_PARTS,
     LABELS,
     NliPairs,

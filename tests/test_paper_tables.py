@@ -15,14 +15,19 @@ import pytest
 from typer.testing import CliRunner
 
 import bertflow_lite as bf
-from bertflow_lite import baseline_table, sts_table_text, sts_tables
 from bertflow_lite.cli import app
+from bertflow_lite.experiments import baseline_table, sts_table_text, sts_tables
+from bertflow_lite.experiments.nli_flow import ConvergedFlow, choose_sentences, fit_nli_flow
+from bertflow_lite.experiments.paper_tables import (
+    EXPERIMENTS,
+    find_experiment,
+    format_table8,
+    run_table1,
+)
+from bertflow_lite.experiments.partial_runs import KeptResults
+from bertflow_lite.experiments.table_rows import Row, encode_set, fit_and_score
 from bertflow_lite.models import PACKAGED_MODELS
-from bertflow_lite.nli_flow import ConvergedFlow, choose_sentences, fit_nli_flow
-from bertflow_lite.paper_tables import EXPERIMENTS, find_experiment, format_table8, run_table1
-from bertflow_lite.partial_runs import KeptResults
 from bertflow_lite.runs import typed_command
-from bertflow_lite.table_rows import Row, encode_set, fit_and_score
 from bertflow_lite.tables import run_sts
 
 needs_glove = pytest.mark.skipif(
@@ -36,7 +41,7 @@ def few_nli_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand in for the NLI corpus, which not every machine has: sentences of mini-sts."""
     texts = tuple(dict.fromkeys(bf.load_sts("mini-sts").sentences))[:100]
     some = SimpleNamespace(sentences=texts, fingerprint="0" * 16, source="a test")
-    monkeypatch.setattr("bertflow_lite.nli_data.load_nli_sentences", lambda **_: some)
+    monkeypatch.setattr("bertflow_lite.nli.data.load_nli_sentences", lambda **_: some)
 
 
 @pytest.fixture
@@ -138,7 +143,7 @@ def test_a_causal_model_has_no_cls_row_and_nli_rows_are_left_out_where_there_is_
     def missing(**_: object) -> None:
         raise FileNotFoundError("not here")
 
-    monkeypatch.setattr("bertflow_lite.nli_data.load_nli_sentences", missing)
+    monkeypatch.setattr("bertflow_lite.nli.data.load_nli_sentences", missing)
     results = sts_tables.run_table2(tiny_llama, seeds=1, data=["mini-sts"])
     assert "left out" in results["settings"]["nli"]
     assert not [row for row in results["rows"] if row["fit_on"] == "nli"]
@@ -280,7 +285,7 @@ def test_a_full_disk_is_a_warning_once(tmp_path: Path, monkeypatch, caplog) -> N
     def full(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("bertflow_lite.partial_runs.write_json", full)
+    monkeypatch.setattr("bertflow_lite.experiments.partial_runs.write_json", full)
     kept = KeptResults("t", {}, tmp_path)
     assert [kept("a", lambda: 1), kept("b", lambda: 2), kept("a", lambda: 3)] == [1, 2, 1]
     assert caplog.text.count("no space left") == 1

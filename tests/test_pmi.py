@@ -11,8 +11,6 @@ from scipy.spatial.distance import cosine as cosine_distance
 from scipy.spatial.distance import jensenshannon
 from scipy.special import logsumexp
 
-from bertflow_lite import figures_pmi as figures
-from bertflow_lite import pmi_runs
 from bertflow_lite.context_similarity import (
     cosines,
     frequency_direction,
@@ -22,6 +20,8 @@ from bertflow_lite.context_similarity import (
     remove_direction,
     upper,
 )
+from bertflow_lite.experiments import pmi_runs
+from bertflow_lite.figures import pmi as figures
 from bertflow_lite.linear import Whitener
 from bertflow_lite.pmi import (
     SoftmaxFit,

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 import bertflow_lite as bf
-from bertflow_lite import qnli_runs
+from bertflow_lite.experiments import qnli_runs
+from bertflow_lite.experiments.qnli_runs import METHODS, auc_interval, format_table4, run_table4
 from bertflow_lite.lexical import lexical_similarities
-from bertflow_lite.nli_data import NliSentences
+from bertflow_lite.nli.data import NliSentences
 from bertflow_lite.qnli import QuestionPairs
-from bertflow_lite.qnli_runs import METHODS, auc_interval, format_table4, run_table4
 from bertflow_lite.similarity import auc
 
 

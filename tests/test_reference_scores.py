@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import bertflow_lite as bf
-from bertflow_lite.baseline_table import tune
+from bertflow_lite.experiments.baseline_table import tune
+from bertflow_lite.experiments.table_rows import Row, encode_set, fit_and_score
 from bertflow_lite.models import PACKAGED_MODELS
 from bertflow_lite.paper import load_others
 from bertflow_lite.runs import provenance
-from bertflow_lite.table_rows import Row, encode_set, fit_and_score
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 
@@ -116,9 +116,10 @@ def load_table(table: str, name: str) -> tuple[dict[str, Any], float]:
         for package, version in how["versions"].items()
         if package != "bertflow-lite"
     }
-    # 1e-4, and as much for rounding both to four decimals.  Other versions of torch or BLAS round
-    # otherwise, and a flow's training amplifies that.
-    return run, 2e-4 if all(same.values()) and now["device"] == how["device"] else 0.3
+    # 1e-4 of a correlation: scores are that times 100.  The same versions still round otherwise on
+    # another kind of CPU, and a flow's training amplifies that to 0.002 points; other versions of
+    # torch or BLAS to a tenth of a point.
+    return run, 0.01 if all(same.values()) and now["device"] == how["device"] else 0.3
 
 
 def find_row(run: dict[str, Any], layers: str, row: str) -> dict[str, Any]:

@@ -58,8 +58,11 @@ def ablation(
         import torch
 
         from bertflow_lite import __version__
-        from bertflow_lite.ablation import DATA, find_variants, run_ablation
-        from bertflow_lite.ablation_summary import (
+        from bertflow_lite.calibrate import PRESETS
+        from bertflow_lite.datasets import load_sts
+        from bertflow_lite.encode import load_encoder
+        from bertflow_lite.experiments.ablation import DATA, find_variants, run_ablation
+        from bertflow_lite.experiments.ablation_summary import (
             average_models,
             best_width,
             format_effects,
@@ -67,11 +70,8 @@ def ablation(
             format_test,
             summarize,
         )
-        from bertflow_lite.calibrate import PRESETS
-        from bertflow_lite.datasets import load_sts
-        from bertflow_lite.encode import load_encoder
-        from bertflow_lite.final_scores import TEST_DATA, run_test
-        from bertflow_lite.partial_runs import KeptResults, no_keep
+        from bertflow_lite.experiments.final_scores import TEST_DATA, run_test
+        from bertflow_lite.experiments.partial_runs import KeptResults, no_keep
         from bertflow_lite.runs import load_run, provenance, store_run
 
         if compare is not None:

@@ -52,10 +52,10 @@ def controls(
     with clear_errors():
         import torch
 
-        from bertflow_lite import control_runs as runs
-        from bertflow_lite import overlap_runs, weight_runs
-        from bertflow_lite.calibrated_similarities import sts_target
         from bertflow_lite.encode import Encoder, load_encoder
+        from bertflow_lite.experiments import control_runs as runs
+        from bertflow_lite.experiments import overlap_runs, weight_runs
+        from bertflow_lite.experiments.calibrated_similarities import sts_target
         from bertflow_lite.models import find_device
         from bertflow_lite.random_models import is_random_name
         from bertflow_lite.runs import provenance, store_run

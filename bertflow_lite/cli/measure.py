@@ -151,7 +151,7 @@ def geometry(
     """Measure word and sentence spaces: Table 1, isotropy by layer, before and after."""
     with clear_errors():
         from bertflow_lite.encode import Encoder, load_encoder
-        from bertflow_lite.geometry_runs import run_geometry
+        from bertflow_lite.experiments.geometry_runs import run_geometry
         from bertflow_lite.runs import provenance, store_run
 
         encoder = load_encoder(model, device=device, download=download)
@@ -196,8 +196,8 @@ def pmi(
 ) -> None:
     """Show Eq. 1-3 in numbers: in an exact toy world, or in a language model with its head."""
     with clear_errors():
+        from bertflow_lite.experiments.pmi_runs import run_probe, run_toy
         from bertflow_lite.models import find_device
-        from bertflow_lite.pmi_runs import run_probe, run_toy
         from bertflow_lite.runs import provenance, store_run
 
         toy = model == "toy"

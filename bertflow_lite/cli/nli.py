@@ -55,8 +55,8 @@ def nli(
     with clear_errors():
         import torch
 
+        from bertflow_lite.experiments.nli_runs import run_nli
         from bertflow_lite.models import find_device
-        from bertflow_lite.nli_runs import run_nli
         from bertflow_lite.runs import provenance, store_run
 
         if threads is not None:

@@ -110,7 +110,7 @@ def run_all(
     Table 8, which is about several fine-tuned models, runs where several are given.
     """
     options = dict(locals()) | {"out": None, "as_json": False, "strict": False}
-    from bertflow_lite.paper_tables import EXPERIMENTS
+    from bertflow_lite.experiments.paper_tables import EXPERIMENTS
 
     failed = []
     for experiment in EXPERIMENTS.values():
@@ -135,7 +135,7 @@ def run_all(
 def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
     import torch
 
-    from bertflow_lite.paper_tables import find_experiment
+    from bertflow_lite.experiments.paper_tables import find_experiment
     from bertflow_lite.runs import store_run, write_text
 
     experiment = find_experiment(kind, number)
@@ -176,7 +176,7 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
 
 def _run_encoder(experiment: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any], Any]:
     from bertflow_lite.encode import load_encoder
-    from bertflow_lite.paper_tables import open_kept
+    from bertflow_lite.experiments.paper_tables import open_kept
     from bertflow_lite.runs import provenance
 
     (model,) = options["model"]

@@ -10,11 +10,11 @@ import pandas as pd
 
 from bertflow_lite.datasets import load_sts
 from bertflow_lite.evaluate import pair_cosines
+from bertflow_lite.experiments.lexical_runs import CALIBRATORS, fit_calibrator
+from bertflow_lite.experiments.table_rows import AnyEncoder, default_layers
 from bertflow_lite.lexical import edit_distances
-from bertflow_lite.lexical_runs import CALIBRATORS, fit_calibrator
 from bertflow_lite.pairs import SentencePairs
 from bertflow_lite.similarity import cosine
-from bertflow_lite.table_rows import AnyEncoder, default_layers
 
 __all__ = ["compare_own_pairs"]
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from bertflow_lite.bag_of_words import WEIGHTINGS, WordCountEncoder, fit_word_encoders
-from bertflow_lite.calibrated_similarities import Key, Target, find_similarities
-from bertflow_lite.controls import bootstrap_partial, bootstrap_systems, explained_by
 from bertflow_lite.encode import load_encoder
 from bertflow_lite.evaluate import Aggregation, Interval, score_similarities
+from bertflow_lite.experiments.bag_of_words import WEIGHTINGS, WordCountEncoder, fit_word_encoders
+from bertflow_lite.experiments.calibrated_similarities import Key, Target, find_similarities
+from bertflow_lite.experiments.controls import bootstrap_partial, bootstrap_systems, explained_by
 from bertflow_lite.layers import layer_label
 from bertflow_lite.random_models import is_random_name
 from bertflow_lite.similarity import Floats

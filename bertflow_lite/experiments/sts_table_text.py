@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from tabulate import SEPARATING_LINE, tabulate
 
+from bertflow_lite.experiments.sts_tables import RAW, TARGET
+from bertflow_lite.experiments.table_rows import show_score
 from bertflow_lite.paper import SETS, Gain, measure_gain, paper_rows, text_claims
 from bertflow_lite.runs import load_run
-from bertflow_lite.sts_tables import RAW, TARGET
-from bertflow_lite.table_rows import show_score
 
 __all__ = ["flow_gains", "format_table2", "format_table3", "mean_scores"]
 

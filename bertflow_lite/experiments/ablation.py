@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from bertflow_lite.base import DeadDimensionWarning
 from bertflow_lite.calibrate import FlowCalibrator, make_calibrator
 from bertflow_lite.datasets import load_sts
-from bertflow_lite.dropout import encode_with_dropout
 from bertflow_lite.encode import Encoder
 from bertflow_lite.evaluate import score_sts
-from bertflow_lite.partial_runs import Keep, no_keep
+from bertflow_lite.experiments.dropout import encode_with_dropout
+from bertflow_lite.experiments.partial_runs import Keep, no_keep
 from bertflow_lite.train import NonFiniteLossError
 from bertflow_lite.word_vectors import WordVectorEncoder
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from bertflow_lite.ablation_summary import Effect
+from bertflow_lite.experiments.ablation_summary import Effect
 from bertflow_lite.plots import PALETTE
 
 __all__ = ["effect_dots", "likelihood_scatter"]

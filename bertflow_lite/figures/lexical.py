@@ -13,9 +13,9 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
-from bertflow_lite.figures_tables import choose, load_text
+from bertflow_lite.experiments.lexical_runs import CALIBRATORS
+from bertflow_lite.figures.tables import choose, load_text
 from bertflow_lite.lexical import NEAR
-from bertflow_lite.lexical_runs import CALIBRATORS
 from bertflow_lite.paper import load_paper_table
 from bertflow_lite.plots import PALETTE
 from bertflow_lite.similarity import Floats, as_values, rank_correlation

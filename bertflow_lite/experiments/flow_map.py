@@ -17,11 +17,11 @@ from tabulate import tabulate
 
 from bertflow_lite.calibrate import FlowCalibrator
 from bertflow_lite.datasets import load_sts
+from bertflow_lite.experiments.lexical_runs import FLOW_STEPS, fit_calibrator
+from bertflow_lite.experiments.table_rows import AnyEncoder, Keep, default_layers, no_keep
 from bertflow_lite.flow import ActNorm, AdditiveCoupling
 from bertflow_lite.geometry import mean_cosine
-from bertflow_lite.lexical_runs import FLOW_STEPS, fit_calibrator
 from bertflow_lite.similarity import Floats
-from bertflow_lite.table_rows import AnyEncoder, Keep, default_layers, no_keep
 from bertflow_lite.word_frequency import load_word_counts, mean_log_frequency
 
 __all__ = ["flow_states", "format_figure1", "plane_coordinates", "run_figure1"]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
+from bertflow_lite.experiments.lexical_runs import CALIBRATORS
 from bertflow_lite.lexical import NEAR
-from bertflow_lite.lexical_runs import CALIBRATORS
 from bertflow_lite.paper import load_paper_table
 from bertflow_lite.similarity import spearman
 

@@ -16,8 +16,8 @@ from bertflow_lite.evaluate import score_sts
 from bertflow_lite.layers import LayersArgument, resolve_layers
 from bertflow_lite.linear import DeadDimensionWarning
 from bertflow_lite.models import load_model
-from bertflow_lite.nli import fine_tune, load_nli_record
-from bertflow_lite.nli_data import NliPairs, load_nli_pairs
+from bertflow_lite.nli.data import NliPairs, load_nli_pairs
+from bertflow_lite.nli.fine_tune import fine_tune, load_nli_record
 
 __all__ = ["run_nli", "table8"]
 

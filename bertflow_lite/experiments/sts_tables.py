@@ -13,9 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertflow_lite.encode import Encoder
-from bertflow_lite.nli_flow import NLI_FORMS, ConvergedFlow, choose_sentences, fit_nli_flow
-from bertflow_lite.paper import SETS
-from bertflow_lite.table_rows import (
+from bertflow_lite.experiments.nli_flow import (
+    NLI_FORMS,
+    ConvergedFlow,
+    choose_sentences,
+    fit_nli_flow,
+)
+from bertflow_lite.experiments.table_rows import (
     AnyEncoder,
     EncodedSet,
     Keep,
@@ -27,6 +31,7 @@ from bertflow_lite.table_rows import (
     no_keep,
     score_latents,
 )
+from bertflow_lite.paper import SETS
 
 __all__ = ["NLI_LABELS", "RAW", "TARGET", "run_table2", "run_table3"]
 
@@ -275,7 +280,7 @@ def _glove_rows(results: dict[str, Any], download: bool, keep: Keep) -> list[dic
 
 def _load_nli(download: bool) -> tuple[Any, str]:
     """Give the NLI sentences at hand, or None and the reason."""
-    from bertflow_lite.nli_data import load_nli_sentences
+    from bertflow_lite.nli.data import load_nli_sentences
 
     try:
         return load_nli_sentences(download=download), ""

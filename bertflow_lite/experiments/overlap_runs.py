@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow_lite.bag_of_words import WEIGHTINGS, WordCountEncoder, idf_weights
-from bertflow_lite.calibrated_similarities import Target, sts_target
-from bertflow_lite.control_runs import System, gather_similarities, to_triple
-from bertflow_lite.controls import bootstrap_systems
 from bertflow_lite.datasets import load_sts
 from bertflow_lite.evaluate import auc
-from bertflow_lite.overlap import (
+from bertflow_lite.experiments.bag_of_words import WEIGHTINGS, WordCountEncoder, idf_weights
+from bertflow_lite.experiments.calibrated_similarities import Target, sts_target
+from bertflow_lite.experiments.control_runs import System, gather_similarities, to_triple
+from bertflow_lite.experiments.controls import bootstrap_systems
+from bertflow_lite.experiments.overlap import (
     OVERLAPS,
     contest_share,
     matched_accuracy,

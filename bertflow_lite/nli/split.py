@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow_lite.nli_data import NliPairs
+from bertflow_lite.nli.data import NliPairs
 
 __all__ = ["check_pairs", "draw", "hold_out", "select_pairs"]
 

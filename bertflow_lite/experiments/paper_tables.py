@@ -16,10 +16,10 @@ import torch
 from tabulate import tabulate
 
 from bertflow_lite.encode import Encoder
+from bertflow_lite.experiments.partial_runs import KeptResults
+from bertflow_lite.experiments.table_rows import AnyEncoder, Keep, no_keep, show_score
 from bertflow_lite.paper import load_paper_table
-from bertflow_lite.partial_runs import KeptResults
 from bertflow_lite.runs import PACKAGES, _version
-from bertflow_lite.table_rows import AnyEncoder, Keep, no_keep, show_score
 from bertflow_lite.word_frequency import load_word_counts
 from bertflow_lite.word_table import BINS, KS, WordEmbeddings, make_table1
 
@@ -46,7 +46,7 @@ class Experiment:
     title : str
         What it shows.
     module : str
-        Where ``run_NAME``, ``format_NAME`` and, for a figure, ``draw_NAME`` are.
+        Where ``run_NAME``, ``format_NAME`` and, for a figure, ``draw_NAME`` are, in this package.
     format_module, draw_module : str
         Where the latter two are, if elsewhere.
     several : bool
@@ -88,19 +88,22 @@ class Experiment:
 EXPERIMENTS: dict[str, Experiment] = {
     one.name: one
     for one in (
-        Experiment("table1", "word embeddings by word frequency", "paper_tables",
+        Experiment("table1", "word embeddings by word frequency", "experiments.paper_tables",
                    transformers_only=True),
-        Experiment("table2", "seven STS sets, no NLI supervision", "sts_tables", "sts_table_text"),
-        Experiment("table3", "seven STS sets, encoder fine-tuned on NLI", "sts_tables",
-                   "sts_table_text", transformers_only=True),
-        Experiment("table4", "QNLI validation, AUC of the cosine", "qnli_runs"),
-        Experiment("table5", "calibration baselines on STS-B", "baseline_table"),
-        Experiment("table6", "similarity and edit distance", "lexical_runs", "lexical_tables"),
-        Experiment("table8", "STS-B over several NLI models", "paper_tables", several=True),
-        Experiment("figure1", "embedding space and latent space", "flow_map",
-                   draw_module="figures_tables"),
-        Experiment("figure2", "similarity against edit distance", "lexical_runs",
-                   "lexical_tables", draw_module="figures_lexical"),
+        Experiment("table2", "seven STS sets, no NLI supervision", "experiments.sts_tables",
+                   "experiments.sts_table_text"),
+        Experiment("table3", "seven STS sets, encoder fine-tuned on NLI", "experiments.sts_tables",
+                   "experiments.sts_table_text", transformers_only=True),
+        Experiment("table4", "QNLI validation, AUC of the cosine", "experiments.qnli_runs"),
+        Experiment("table5", "calibration baselines on STS-B", "experiments.baseline_table"),
+        Experiment("table6", "similarity and edit distance", "experiments.lexical_runs",
+                   "experiments.lexical_tables"),
+        Experiment("table8", "STS-B over several NLI models", "experiments.paper_tables",
+                   several=True),
+        Experiment("figure1", "embedding space and latent space", "experiments.flow_map",
+                   draw_module="figures.tables"),
+        Experiment("figure2", "similarity against edit distance", "experiments.lexical_runs",
+                   "experiments.lexical_tables", draw_module="figures.lexical"),
     )
 }  # fmt: skip
 """The paper's tables and figures by name.  Its Table 7 lists settings (`calibrate.PRESETS`)."""
@@ -199,7 +202,7 @@ def format_table1(results: dict[str, Any], style: str = "simple") -> str:
 
 def run_table8(models: Sequence[str], **options: Any) -> dict[str, Any]:
     """Run Table 8 on several NLI models, one for each seed; see `nli_runs.table8`."""
-    from bertflow_lite.nli_runs import table8
+    from bertflow_lite.experiments.nli_runs import table8
 
     results: dict[str, Any] = table8(models, **options)
     return results

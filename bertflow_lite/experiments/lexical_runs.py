@@ -16,10 +16,16 @@ from numpy.typing import NDArray
 from bertflow_lite.calibrate import FlowCalibrator, make_calibrator
 from bertflow_lite.datasets import load_sts
 from bertflow_lite.evaluate import pair_cosines
+from bertflow_lite.experiments.table_rows import (
+    AnyEncoder,
+    Keep,
+    default_layers,
+    fit_quietly,
+    no_keep,
+)
 from bertflow_lite.lexical import NEAR, UNITS, edit_distances, lexical_similarities, score_lexical
 from bertflow_lite.pairs import SentencePairs
 from bertflow_lite.similarity import Floats, spearman
-from bertflow_lite.table_rows import AnyEncoder, Keep, default_layers, fit_quietly, no_keep
 
 __all__ = [
     "CALIBRATORS",

@@ -19,21 +19,21 @@ from tabulate import tabulate
 
 from bertflow_lite.calibrate import make_calibrator
 from bertflow_lite.evaluate import pair_cosines
-from bertflow_lite.lexical import lexical_similarities
-from bertflow_lite.linear import DeadDimensionWarning
-from bertflow_lite.nli_data import load_nli_sentences
-from bertflow_lite.nli_flow import NLI_FORMS, choose_sentences, fit_nli_flow
-from bertflow_lite.pairs import SentencePairs
-from bertflow_lite.paper import load_paper_table
-from bertflow_lite.qnli import QuestionPairs, load_qnli
-from bertflow_lite.similarity import Floats, auc
-from bertflow_lite.table_rows import (
+from bertflow_lite.experiments.nli_flow import NLI_FORMS, choose_sentences, fit_nli_flow
+from bertflow_lite.experiments.table_rows import (
     AnyEncoder,
     Keep,
     default_layers,
     no_keep,
     show_score,
 )
+from bertflow_lite.lexical import lexical_similarities
+from bertflow_lite.linear import DeadDimensionWarning
+from bertflow_lite.nli.data import load_nli_sentences
+from bertflow_lite.pairs import SentencePairs
+from bertflow_lite.paper import load_paper_table
+from bertflow_lite.qnli import QuestionPairs, load_qnli
+from bertflow_lite.similarity import Floats, auc
 
 __all__ = ["METHODS", "auc_interval", "format_table4", "run_table4"]
 

@@ -31,10 +31,10 @@ from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging as transformers_logging
 
 from bertflow_lite.models import LoadedModel
-from bertflow_lite.nli import NliHistory
-from bertflow_lite.nli_data import NliPairs
-from bertflow_lite.nli_judge import CLASSIFIER
-from bertflow_lite.nli_siamese import SiameseLoss, make_siamese
+from bertflow_lite.nli.data import NliPairs
+from bertflow_lite.nli.fine_tune import NliHistory
+from bertflow_lite.nli.judge import CLASSIFIER
+from bertflow_lite.nli.siamese import SiameseLoss, make_siamese
 from bertflow_lite.runs import write_json
 
 __all__ = ["train_siamese"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bertflow_lite.encode import Encoder
-from bertflow_lite.nli_data import NliPairs
+from bertflow_lite.nli.data import NliPairs
 from bertflow_lite.similarity import Floats
 
 __all__ = ["CLASSIFIER", "classify", "judge"]

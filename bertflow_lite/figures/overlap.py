@@ -11,7 +11,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from bertflow_lite.figures_control_parts import (
+from bertflow_lite.figures.control_parts import (
     BELOW,
     METHOD_NAMES,
     Rows,

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 
 from bertflow_lite.calibrate import make_calibrator
-from bertflow_lite.calibrated_similarities import Target
 from bertflow_lite.encode import Encoder
 from bertflow_lite.evaluate import score_sts
-from bertflow_lite.linear import DeadDimensionWarning
-from bertflow_lite.similarity import Floats, spearman
-from bertflow_lite.token_weights import (
+from bertflow_lite.experiments.calibrated_similarities import Target
+from bertflow_lite.experiments.token_weights import (
     TokenInfluence,
     encode_weighted,
     token_idf,
     token_influence,
 )
+from bertflow_lite.linear import DeadDimensionWarning
+from bertflow_lite.similarity import Floats, spearman
 
 __all__ = ["run_influence", "run_pooling"]
 

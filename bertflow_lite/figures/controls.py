@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bertflow_lite.figures_control_parts import (
+from bertflow_lite.figures.control_parts import (
     BELOW,
     METHOD_NAMES,
     Rows,

@@ -24,10 +24,10 @@ from typing import Any
 
 from bertflow_lite.encode import Encoder
 from bertflow_lite.models import LoadedModel, _fingerprint, find_device, load_model
-from bertflow_lite.nli_data import NliPairs
-from bertflow_lite.nli_judge import judge
-from bertflow_lite.nli_split import check_pairs, draw, hold_out, select_pairs
-from bertflow_lite.nli_workplace import begin_or_go_on, random_state_kept, workplace
+from bertflow_lite.nli.data import NliPairs
+from bertflow_lite.nli.judge import judge
+from bertflow_lite.nli.split import check_pairs, draw, hold_out, select_pairs
+from bertflow_lite.nli.workplace import begin_or_go_on, random_state_kept, workplace
 from bertflow_lite.runs import write_json
 
 __all__ = ["RECORD", "NliHistory", "cut_blocks", "fine_tune", "load_nli_record"]
@@ -214,7 +214,7 @@ def fine_tune(
         When stopped, after a last checkpoint.
     """
     try:
-        from bertflow_lite.nli_trainer import train_siamese
+        from bertflow_lite.nli.trainer import train_siamese
     except ImportError as error:
         raise ImportError(
             "fine-tuning needs sentence-transformers. Run: "

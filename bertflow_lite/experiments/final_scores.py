@@ -7,13 +7,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bertflow_lite.ablation import at_most, encode_fit_and_scored
 from bertflow_lite.base import DeadDimensionWarning
 from bertflow_lite.calibrate import FlowCalibrator, make_calibrator
 from bertflow_lite.datasets import load_sts
 from bertflow_lite.encode import Encoder
 from bertflow_lite.evaluate import score_sts
-from bertflow_lite.partial_runs import Keep, no_keep
+from bertflow_lite.experiments.ablation import at_most, encode_fit_and_scored
+from bertflow_lite.experiments.partial_runs import Keep, no_keep
 from bertflow_lite.word_vectors import WordVectorEncoder
 
 __all__ = ["TEST_DATA", "run_test"]

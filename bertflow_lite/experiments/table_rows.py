@@ -19,10 +19,10 @@ from bertflow_lite.calibrate import FlowCalibrator, make_calibrator
 from bertflow_lite.datasets import load_sts
 from bertflow_lite.encode import Encoder
 from bertflow_lite.evaluate import bootstrap_interval, score_sts
+from bertflow_lite.experiments.nli_flow import NLI_FORMS, NliForm, fit_nli_flow
+from bertflow_lite.experiments.partial_runs import Keep, no_keep
 from bertflow_lite.linear import DeadDimensionWarning
-from bertflow_lite.nli_flow import NLI_FORMS, NliForm, fit_nli_flow
 from bertflow_lite.pairs import SentencePairs
-from bertflow_lite.partial_runs import Keep, no_keep
 from bertflow_lite.word_vectors import WordVectorEncoder
 
 __all__ = [

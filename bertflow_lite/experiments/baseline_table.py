@@ -15,9 +15,7 @@ from tabulate import SEPARATING_LINE, tabulate
 from bertflow_lite.calibrate import make_calibrator
 from bertflow_lite.datasets import load_sts
 from bertflow_lite.evaluate import score_sts
-from bertflow_lite.pairs import SentencePairs
-from bertflow_lite.paper import load_paper_table
-from bertflow_lite.table_rows import (
+from bertflow_lite.experiments.table_rows import (
     AnyEncoder,
     Keep,
     default_layers,
@@ -27,6 +25,8 @@ from bertflow_lite.table_rows import (
     score_latents,
     show_score,
 )
+from bertflow_lite.pairs import SentencePairs
+from bertflow_lite.paper import load_paper_table
 
 __all__ = ["KS", "WIDTHS", "format_table5", "run_table5", "tune"]
 

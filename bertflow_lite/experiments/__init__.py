@@ -1,0 +1,1 @@
+"""The experiments behind the stored runs: the paper's tables, the ablation and the controls."""
