@@ -1,0 +1,1 @@
+"""Pre-training a small BERT from scratch, and watching its space while it learns."""

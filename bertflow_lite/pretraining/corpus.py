@@ -1,0 +1,228 @@
+"""A text file becomes rows of word pieces: whole sentences, packed, read back without copying.
+
+A masked language model is trained on rows of a fixed length.  Rows that begin and end with
+sentences give every word the context that an author gave it; rows cut from one long stream do not.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import itertools
+import json
+import lzma
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from bertflow_lite.paths import cache_dir
+from bertflow_lite.runs import write_json
+
+__all__ = ["PackedCorpus", "pack_corpus", "read_paragraphs", "split_sentences"]
+
+_BLOCK = 2000
+"""Paragraphs that are split and tokenized at once."""
+
+# A full stop, question mark or exclamation mark, perhaps closed by a quote or bracket, before a
+# space and something that can begin a sentence.  It errs on "Mr. Smith", which costs little here:
+# the two halves stay neighbors in a row.
+_SENTENCE_END = re.compile(r"""(?:(?<=[.!?])|(?<=[.!?]["')\]]))\s+(?=["'(\[]?[A-Z0-9])""")
+
+
+@dataclass(frozen=True)
+class PackedCorpus:
+    """Rows of word pieces.
+
+    Attributes
+    ----------
+    rows : ndarray of uint16 or uint32, shape (n_rows, length)
+        Begin and end marks around whole sentences, then padding; mapped from disk.
+    counts : ndarray of int64, shape (vocabulary,)
+        How often each piece occurs, marks and padding left out.
+    fingerprint : str
+        Of the text, the tokenizer and the length.
+    """
+
+    rows: NDArray[Any]
+    counts: NDArray[np.int64]
+    fingerprint: str
+
+    @property
+    def n_tokens(self) -> int:
+        """Pieces of the text, without marks and padding."""
+        return int(self.counts.sum())
+
+
+def read_paragraphs(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Read a text file, one paragraph a line; blank lines are left out.
+
+    Parameters
+    ----------
+    path : path
+        UTF-8 text, plain or compressed (``.gz``, ``.xz``).
+
+    Yields
+    ------
+    str
+        A paragraph, without space around it.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is not UTF-8, or not of the compression that its name says.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no text file {path.name!r}; name an existing one.")
+    try:
+        with _open(path) as lines:
+            for line in lines:
+                if text := line.strip():
+                    yield text
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name!r} is not UTF-8 text ({error.reason}).") from error
+    except (lzma.LZMAError, gzip.BadGzipFile, EOFError) as error:
+        raise ValueError(f"{path.name!r} is damaged or cut short: {error}") from error
+
+
+def _open(path: Path) -> IO[str]:
+    if path.suffix == ".xz":
+        return lzma.open(path, "rt", encoding="utf-8")
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8")
+    return path.open(encoding="utf-8")
+
+
+def split_sentences(paragraph: str) -> list[str]:
+    """Split a paragraph after its sentences' ends.
+
+    Examples
+    --------
+    >>> split_sentences("It rained. Did it? Yes, 3.5 mm.")
+    ['It rained.', 'Did it?', 'Yes, 3.5 mm.']
+    >>> split_sentences('He said "No." She left.')
+    ['He said "No."', 'She left.']
+    """
+    return [part for part in _SENTENCE_END.split(paragraph.strip()) if part]
+
+
+def pack_corpus(
+    path: str | os.PathLike[str],
+    tokenizer: Any,
+    *,
+    length: int = 64,
+    progress: bool = False,
+) -> PackedCorpus:
+    """Tokenize a text and pack whole sentences of one paragraph into rows.
+
+    The result is kept in the cache; the same text, tokenizer and length are read from there.
+
+    Parameters
+    ----------
+    path : path
+        See `read_paragraphs`.
+    tokenizer : PreTrainedTokenizerFast
+        With begin, end and padding marks (``[CLS]``, ``[SEP]``, ``[PAD]`` of BERT).
+    length : int, default 64
+        Pieces in a row, marks among them.  A longer sentence is cut.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    PackedCorpus
+
+    Raises
+    ------
+    ValueError
+        If the text is empty, or the length leaves no room between the marks.
+    """
+    if length < 8:
+        raise ValueError(f"rows of {length} pieces are too short: use at least 8.")
+    path = Path(path)
+    fingerprint = _fingerprint(path, tokenizer, length)
+    folder = cache_dir() / "corpus"
+    rows_file, facts_file = folder / f"{fingerprint}.npy", folder / f"{fingerprint}.json"
+    if not (rows_file.exists() and facts_file.exists()):
+        _write_rows(path, tokenizer, length, rows_file, progress)
+        counts = _count(np.load(rows_file, mmap_mode="r"), tokenizer)
+        write_json(facts_file, {"counts": counts.tolist()})
+    counts = np.asarray(json.loads(facts_file.read_text(encoding="utf-8"))["counts"], np.int64)
+    return PackedCorpus(np.load(rows_file, mmap_mode="r"), counts, fingerprint)
+
+
+def _fingerprint(path: Path, tokenizer: Any, length: int) -> str:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no text file {path.name!r}; name an existing one.")
+    with path.open("rb") as file:
+        text = hashlib.file_digest(file, "sha256").hexdigest()
+    words = hashlib.sha256(json.dumps(tokenizer.get_vocab(), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(f"pack 1 {text} {words} {length}".encode()).hexdigest()[:16]
+
+
+def _write_rows(path: Path, tokenizer: Any, length: int, out: Path, progress: bool) -> None:
+    """Write the rows beside their place and move them there when they are whole."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    dtype = np.uint16 if len(tokenizer) <= 2**16 else np.uint32
+    with tempfile.TemporaryDirectory(dir=out.parent) as work:
+        raw = Path(work) / "rows"
+        n_rows = 0
+        with raw.open("wb") as file, tqdm(unit=" paragraphs", disable=not progress) as bar:
+            paragraphs = read_paragraphs(path)
+            while block := list(itertools.islice(paragraphs, _BLOCK)):
+                rows = _pack(block, tokenizer, length, dtype)
+                file.write(rows.tobytes())
+                n_rows += len(rows)
+                bar.update(len(block))
+        if not n_rows:
+            raise ValueError(f"{path.name!r} holds no text.")
+        whole = Path(work) / "rows.npy"
+        mapped = np.lib.format.open_memmap(whole, "w+", dtype, (n_rows, length))
+        mapped[:] = np.memmap(raw, dtype, "r", shape=(n_rows, length))
+        mapped.flush()
+        del mapped
+        os.replace(whole, out)
+
+
+def _pack(paragraphs: list[str], tokenizer: Any, length: int, dtype: Any) -> NDArray[Any]:
+    split = [split_sentences(paragraph) for paragraph in paragraphs]
+    sentences = [sentence for parts in split for sentence in parts]
+    pieces = iter(
+        tokenizer(sentences, add_special_tokens=False, truncation=True, max_length=length - 2)[
+            "input_ids"
+        ]
+    )
+    filled: list[list[int]] = []
+    for parts in split:
+        row: list[int] = []
+        for ids in itertools.islice(pieces, len(parts)):
+            if row and len(row) + len(ids) > length - 2:
+                filled.append(row)
+                row = []
+            row = row + ids
+        if row:
+            filled.append(row)
+    out = np.full((len(filled), length), tokenizer.pad_token_id, dtype)
+    out[:, 0] = tokenizer.cls_token_id
+    for i, row in enumerate(filled):
+        out[i, 1 : 1 + len(row)] = row
+        out[i, 1 + len(row)] = tokenizer.sep_token_id
+    return out
+
+
+def _count(rows: NDArray[Any], tokenizer: Any) -> NDArray[np.int64]:
+    counts = np.zeros(len(tokenizer), np.int64)
+    for start in range(0, len(rows), 65536):
+        counts += np.bincount(rows[start : start + 65536].ravel(), minlength=len(tokenizer))
+    counts[[tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id]] = 0
+    return counts

@@ -1,0 +1,179 @@
+"""How a small BERT is made and trained: one frozen set of settings, and what each is for."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+__all__ = ["RECIPES", "Recipe", "learning_rate_at", "make_masked_model", "rows_at"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Shape and training settings.
+
+    Attributes
+    ----------
+    blocks, width, heads : int
+        Shape of the encoder; the inner layer of a block is four times as wide.
+    length : int
+        Pieces in a row, marks among them.
+    initial_std : float
+        Standard deviation of the blocks' weights before training.  BERT's 0.02 is made for a width
+        of 768; at width 256, attention then starts out almost uniform and stays so for long.
+    word_std, position_std : float
+        The same for word and position embeddings.  Both are added and normalized, so their ratio
+        says how much of a first hidden state is the word and how much its place.
+    learning_rate : float
+        Highest rate of AdamW, reached after ``warmup_tokens`` and falling linearly to zero.
+    warmup_tokens : float
+        Tokens with rising rate.
+    rows, most_rows : int
+        Rows in a batch at first, and at last.
+    double_every : float
+        Tokens after which the batch doubles, until it has ``most_rows``.
+    masked : float
+        Share of the pieces to predict: 80 % of them become ``[MASK]``, 10 % a random piece, 10 %
+        stay.
+    weight_decay, beta2, epsilon, clip : float
+        Of AdamW; and the highest gradient norm.
+    dropout : float
+        In all places where BERT has it.
+    tied : bool
+        Whether the output layer uses the word embeddings as its weights, as in BERT.
+    """
+
+    blocks: int = 4
+    width: int = 256
+    heads: int = 4
+    length: int = 64
+    initial_std: float = 0.06
+    word_std: float = 0.02
+    position_std: float = 0.01
+    learning_rate: float = 1e-3
+    warmup_tokens: float = 1e6
+    rows: int = 64
+    most_rows: int = 256
+    double_every: float = 1e7
+    masked: float = 0.3
+    weight_decay: float = 0.01
+    beta2: float = 0.98
+    epsilon: float = 1e-6
+    clip: float = 1.0
+    dropout: float = 0.0
+    tied: bool = True
+
+    def __post_init__(self) -> None:
+        """Check what would fail late or quietly."""
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} does not split into {self.heads} heads.")
+        if not 0 < self.masked < 1:
+            raise ValueError(f"masked={self.masked}: give a share between 0 and 1.")
+        if self.learning_rate <= 0 or self.warmup_tokens < 0:
+            raise ValueError("learning_rate must be positive, and warmup_tokens not negative.")
+        if not 0 < self.rows <= self.most_rows:
+            raise ValueError(f"rows={self.rows} must lie between 1 and most_rows.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the settings as JSON can hold them."""
+        return dataclasses.asdict(self)
+
+
+RECIPES = {
+    "mini": Recipe(),
+    "tiny": Recipe(
+        blocks=2, width=32, heads=2, length=32, rows=16, most_rows=32, double_every=1e5,
+        warmup_tokens=1e4,
+    ),
+}  # fmt: skip
+"""``mini`` is the book's model; ``tiny`` serves to try things in seconds."""
+
+
+def make_masked_model(recipe: Recipe, tokenizer: Any, counts: NDArray[np.int64], seed: int) -> Any:
+    """Make a BERT with random weights.
+
+    The bias of the output layer starts at the log frequency of each piece, so that the first loss
+    is that of a unigram model and no step is spent on learning it.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    tokenizer : PreTrainedTokenizerFast
+    counts : ndarray, shape (vocabulary,)
+        Of the corpus.
+    seed : int
+        Of the weights.
+
+    Returns
+    -------
+    BertForMaskedLM
+        In training mode, float32, on the CPU.
+    """
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=recipe.width,
+        num_hidden_layers=recipe.blocks,
+        num_attention_heads=recipe.heads,
+        intermediate_size=4 * recipe.width,
+        max_position_embeddings=max(recipe.length, 128),
+        hidden_dropout_prob=recipe.dropout,
+        attention_probs_dropout_prob=recipe.dropout,
+        initializer_range=recipe.initial_std,
+        pad_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=recipe.tied,
+    )
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        model = BertForMaskedLM(config)
+        embeddings = model.bert.embeddings
+        embeddings.word_embeddings.weight.normal_(0, recipe.word_std)
+        embeddings.position_embeddings.weight.normal_(0, recipe.position_std)
+        embeddings.token_type_embeddings.weight.zero_()
+        if not recipe.tied:
+            model.cls.predictions.decoder.weight.normal_(0, recipe.word_std)
+        smooth = counts + 0.5
+        log_p = torch.from_numpy(np.log(smooth / smooth.sum())).float()
+        model.cls.predictions.bias.copy_(log_p)
+    return model.train()
+
+
+def learning_rate_at(recipe: Recipe, tokens: float, share: float) -> float:
+    """Rate at a point of the run: a linear rise, then a linear fall to zero.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    tokens : float
+        Seen so far, the coming batch among them.
+    share : float
+        Of the run that is over, by tokens or by time, 0 to 1.
+
+    Examples
+    --------
+    >>> recipe = Recipe(learning_rate=1.0, warmup_tokens=10)
+    >>> [learning_rate_at(recipe, t, t / 100) for t in (5, 10, 60, 100)]
+    [0.475, 0.9, 0.4, 0.0]
+    """
+    rise = min(tokens / recipe.warmup_tokens, 1.0) if recipe.warmup_tokens > 0 else 1.0
+    return recipe.learning_rate * rise * max(1.0 - share, 0.0)
+
+
+def rows_at(recipe: Recipe, tokens: float) -> int:
+    """Rows in a batch after so many tokens.
+
+    Examples
+    --------
+    >>> recipe = Recipe(rows=64, most_rows=200, double_every=10)
+    >>> [rows_at(recipe, t) for t in (0, 9, 10, 20, 30)]
+    [64, 64, 128, 200, 200]
+    """
+    doublings = math.floor(tokens / recipe.double_every) if recipe.double_every > 0 else 0
+    return min(recipe.rows * 2 ** min(doublings, 30), recipe.most_rows)
