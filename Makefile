@@ -10,7 +10,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 PAGES := _build/html/.built
 
-.PHONY: help book test run check bench lint format clean
+.PHONY: help book test run check handouts links bench lint format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -30,6 +30,12 @@ run: $(BIN)/.test  ## regenerate the notebooks from their .md sources and execut
 check: $(BIN)/.test  ## are the notebooks in step with their sources?
 	$(BIN)/python book/notebooks.py check
 
+handouts: $(BIN)/.test  ## write the exercise versions of the chapters to _build/handouts
+	$(BIN)/python book/handouts.py
+
+links: $(BIN)/.test  ## list the links to other places; nothing is fetched
+	@$(BIN)/python book/links.py
+
 bench: $(BIN)/.test  ## speed and memory, as ratios within one run
 	for file in benchmarks/bench_*.py; do $(BIN)/python "$$file"; done
 
@@ -42,8 +48,8 @@ format: $(BIN)/.test  ## rewrite the Python files in the project's style
 clean:  ## remove what was built (add .venv by hand: rm -r .venv)
 	rm -rf _build build dist .mypy_cache .ruff_cache .pytest_cache
 
-$(PAGES): $(BIN)/.book _config.yml _toc.yml $(shell find book -type f -not -path '*/.*' -not -path '*/__pycache__/*')
-	rm -rf _build
+$(PAGES): $(BIN)/.book _config.yml _toc.yml $(shell find book bertflow_lite -type f -not -path '*/.*' -not -path '*/__pycache__/*')
+	rm -rf _build/html _build/.doctrees
 	$(BIN)/jupyter-book build -W -n --keep-going --quiet .
 	@touch $@
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from typing import Any
 
 from bertflow_lite.encode import Encoder
 from bertflow_lite.layers import LayersArgument, resolve_layers
-from bertflow_lite.pairs import SentencePairs
+from bertflow_lite.pairs import SentencePairs, fingerprint_of
 from bertflow_lite.text import check_sentences
 from bertflow_lite.word_vectors import WordVectorEncoder
 
@@ -69,11 +68,10 @@ def describe_data(data: DataArgument) -> dict[str, Any]:
             "fingerprint": " ".join(each.fingerprint for each in pairs),
         }
     texts = check_sentences(parts)  # type: ignore[arg-type]
-    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
     return {
         "description": f"{len(texts)} sentences",
         "sentences": len(texts),
-        "fingerprint": digest,
+        "fingerprint": fingerprint_of(texts),
     }
 
 

@@ -4,13 +4,14 @@ The folder holds three files: ``calibrator.safetensors`` (the weights), ``calibr
 they are: classes, settings, versions, the encoder and layers they were fitted for, the data, and
 checksums) and ``README.md`` (a model card for people).  The checksums find a file that was cut or
 changed; they are no signature, so trust a folder as you trust its source.  Even a forged one runs
-no code: classes come from a fixed table and weights are plain numbers (`calibrator_state`).
+no code: classes come from a fixed table and weights are plain numbers (`calibrator_restore`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import glob
 import os
 import platform
 import shutil
@@ -25,6 +26,7 @@ from sklearn.pipeline import Pipeline
 from bertflow_lite.artifact_format import (
     CARD,
     DESCRIPTION,
+    REPLACED,
     WEIGHTS,
     pack,
     read_files,
@@ -36,7 +38,8 @@ from bertflow_lite.artifact_origin import (
     check_encoder,
     describe_origin,
 )
-from bertflow_lite.calibrator_state import describe_steps, list_steps, restore_steps
+from bertflow_lite.calibrator_restore import restore_steps
+from bertflow_lite.calibrator_state import describe_steps, list_steps
 from bertflow_lite.layers import LayersArgument
 from bertflow_lite.model_card import model_card
 from bertflow_lite.runs import PACKAGES, _version
@@ -44,6 +47,8 @@ from bertflow_lite.runs import PACKAGES, _version
 __all__ = ["load", "read_description", "save"]
 
 Folder = str | os.PathLike[str]
+
+_TRIES = 20  # when several processes save to one folder
 
 
 def save(
@@ -96,7 +101,9 @@ def save(
     ((50, 4), {'description': 'noise, 50 rows'})
     """
     files = artifact_files(calibrator, describe_origin(encoder, layers, data))
-    folder = Path(os.path.abspath(folder))
+    folder = Path(os.path.realpath(folder))  # a link keeps pointing to where it pointed
+    if folder.is_symlink():
+        raise ValueError(f"{os.fspath(folder)!r} is a link back to itself: name a folder.")
     _check_target(folder, overwrite)
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -104,8 +111,10 @@ def save(
         write_files(scratch, files)
         scratch.chmod(0o755)  # mkdtemp makes it readable for its owner only
         _put_in_place(scratch, folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(scratch, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            error.filename = os.fspath(folder)  # a full disk does not say where
         raise
     return folder
 
@@ -142,6 +151,16 @@ def load(
         If the folder or one of its files is missing.
     ValueError
         If a file was cut or changed or is none of ours, or the encoder or layers are others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bertflow_lite import Whitener
+    >>> x = np.random.default_rng(0).normal(size=(50, 4))
+    >>> whitener = Whitener(2).fit(x)
+    >>> again = load(save(whitener, tempfile.mkdtemp()))
+    >>> again, bool((again.transform(x) == whitener.transform(x)).all())
+    (Whitener(n_components=2), True)
     """
     calibrator, description = load_with_description(folder, device)
     if encoder is not None:
@@ -155,11 +174,23 @@ def load(
 def read_description(folder: Folder) -> dict[str, Any]:
     """Read what a saved calibrator says of itself, once both files are found whole.
 
+    Parameters
+    ----------
+    folder : str or path
+        The folder.
+
     Returns
     -------
     dict
         ``steps`` (classes, settings, widths, training), ``encoder``, ``data``, ``versions``,
         ``date``...
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder or one of its files is missing.
+    ValueError
+        If a file was cut or changed or is none of ours.
     """
     return read_files(Path(folder))[0]
 
@@ -222,19 +253,25 @@ def _check_target(folder: Path, overwrite: bool) -> None:
 
 def _put_in_place(scratch: Path, folder: Path) -> None:
     """Rename the complete folder to its name; what was there goes only when that has worked."""
-    old = scratch.with_name(f"{scratch.name}-old")
-    if folder.exists():
-        folder.rename(old)
-    try:
-        scratch.rename(folder)
-    except BaseException:
-        if old.exists():
-            old.rename(folder)
-        raise
+    old = scratch.with_name(f"{scratch.name}{REPLACED}")
+    for left in reversed(range(_TRIES)):
+        with contextlib.suppress(FileNotFoundError):  # there is none, or another process has it
+            folder.rename(old)
+        try:
+            scratch.rename(folder)
+            break
+        except BaseException as error:
+            if isinstance(error, OSError) and left and folder.is_dir():
+                shutil.rmtree(old, ignore_errors=True)  # another process was quicker: once more
+                continue
+            if old.exists():
+                old.rename(folder)
+            raise
     with contextlib.suppress(OSError):  # the new name too shall outlast a loss of power
         handle = os.open(folder.parent, os.O_RDONLY)  # Windows has no such handle
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
-    shutil.rmtree(old, ignore_errors=True)
+    for replaced in folder.parent.glob(f".{glob.escape(folder.name)}-*{REPLACED}"):
+        shutil.rmtree(replaced, ignore_errors=True)  # ours, and those of a process that was killed

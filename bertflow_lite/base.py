@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Iterator
@@ -140,7 +141,27 @@ class _Calibrator(TransformerMixin, BaseEstimator):
         data: Any = None,
         overwrite: bool = False,
     ) -> Path:
-        """Save to a folder: weights, settings and a model card (see `artifacts.save`)."""
+        """Save to a folder: weights, settings and a model card.
+
+        Parameters
+        ----------
+        folder : str or path
+            Where to; made if missing.
+        encoder, layers, data : optional
+            What it was fitted for and on (see `artifacts.save`).
+        overwrite : bool, default False
+            Replace a calibrator that is there already.
+
+        Returns
+        -------
+        Path
+            The folder.
+
+        Raises
+        ------
+        ValueError, FileExistsError
+            As `artifacts.save`.
+        """
         from bertflow_lite.artifacts import save  # it imports this module
 
         return save(self, folder, encoder=encoder, layers=layers, data=data, overwrite=overwrite)
@@ -154,7 +175,27 @@ class _Calibrator(TransformerMixin, BaseEstimator):
         layers: Any = None,
         device: Any = "cpu",
     ) -> Self:
-        """Load what `save` wrote (see `artifacts.load`); ValueError for another class."""
+        """Load what `save` wrote.
+
+        Parameters
+        ----------
+        folder : str or path
+            The folder.
+        encoder, layers : optional
+            What shall be used with it; refused unless it was fitted for them.
+        device : str or torch.device, default "cpu"
+            Where a flow shall run.
+
+        Returns
+        -------
+        calibrator
+            Of this class.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            As `artifacts.load`; ValueError also if the folder holds another kind of calibrator.
+        """
         from bertflow_lite.artifacts import load
 
         loaded = load(folder, encoder=encoder, layers=layers, device=device)
@@ -168,15 +209,40 @@ class _Calibrator(TransformerMixin, BaseEstimator):
     def _transform(self, x: FloatArray) -> FloatArray:
         raise NotImplementedError
 
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """After an error, be as before the fit, unless a state that can be used was kept."""
+        before = dict(vars(self))
+        try:
+            yield
+        except Exception:
+            if vars(self).get("history_") is before.get("history_"):
+                self.__dict__.clear()
+                self.__dict__.update(before)
+            raise
+
     def _check(self, x: Any, *, reset: bool, least_rows: int = 1) -> FloatArray:
-        checked: FloatArray = validate_data(
-            self,
-            to_numpy(x),
-            reset=reset,
-            dtype=[np.float32, np.float64],
-            ensure_min_samples=least_rows,
-            ensure_min_features=self._least_features if reset else 1,
-        )
+        x = to_numpy(x)
+        if np.ma.is_masked(x):
+            raise ValueError("X is a masked array: fill or leave out its masked values first.")
+        try:
+            checked: FloatArray = validate_data(
+                self,
+                x,
+                reset=reset,
+                dtype=[np.float32, np.float64],
+                ensure_all_finite=False,
+                ensure_min_samples=least_rows,
+                ensure_min_features=self._least_features if reset else 1,
+            )
+        except ValueError as error:
+            if "Expected 2D array" not in str(error):
+                raise
+            raise ValueError(
+                f"X has shape {np.shape(x)}, where embeddings are a 2-d array, (sentences, dim). "
+                "Reshape your data: x[None] makes one sentence's vector a row."
+            ) from None
+        check_finite(checked)
         return checked
 
     def _blocks(self, X: Any, *, reset: bool, least_rows: int = 1) -> Iterator[FloatArray]:
@@ -202,6 +268,21 @@ class _Calibrator(TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32", "float64"]
         return tags
+
+
+def check_finite(x: FloatArray) -> None:
+    """Raise ValueError with the first row of ``x``, shape (n, dim), that is not finite."""
+    # The sum of finite numbers is finite, bar overflow: one pass, and no array of truth values.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(x.sum(dtype=np.float64)):
+            return
+    bad = np.flatnonzero(~np.isfinite(x).all(axis=1))
+    if bad.size:
+        met = "NaN" if np.isnan(x[bad[0]]).any() else "infinity"
+        raise ValueError(
+            f"Input X contains {met}, first in row {bad[0]} ({bad.size} such rows of {len(x)}). "
+            "Encode these sentences again, in float32, or leave them out."
+        )
 
 
 def check_varied(count: int, varied: bool) -> None:

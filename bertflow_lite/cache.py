@@ -66,7 +66,13 @@ class EmbeddingCache:
             Which rows were filled.
         """
         found = np.zeros(len(texts), dtype=bool)
-        if self.path is None or not self.path.exists():
+        if self.path is None:
+            return found
+        try:
+            if not self.path.exists():
+                return found
+        except OSError as error:  # a folder above it may not be looked into
+            self._give_up(error)
             return found
         row_of = {_text_key(text): row for row, text in enumerate(texts)}
         keys = list(row_of)

@@ -22,7 +22,7 @@ from bertflow_lite.linear import Standardizer, TopDirectionRemover, Whitener
 from bertflow_lite.models import find_device
 from bertflow_lite.noise import add_noise, check_noise
 from bertflow_lite.streaming import as_stream
-from bertflow_lite.train import FlowHistory, bits_per_dim, train_flow
+from bertflow_lite.train import FlowHistory, NonFiniteLossError, bits_per_dim, train_flow
 from bertflow_lite.training_data import from_array, from_stream
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     # whitening, with noise that keeps it from blowing up directions of little variance.
     "recommended": {"rotation": "pca", "noise": 0.7, "init_rows": 16384},
 }
+"""Settings of `FlowCalibrator` by name, where they differ from its defaults, the paper's."""
 
 
 class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
@@ -179,6 +180,16 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
             on validation sets.
         **changes
             Settings that replace the preset's.
+
+        Returns
+        -------
+        FlowCalibrator
+            Not fitted.
+
+        Raises
+        ------
+        ValueError
+            If there is no such preset.
         """
         if name not in PRESETS:
             close = difflib.get_close_matches(name, PRESETS, n=1)
@@ -200,6 +211,10 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
             first window.  A stream no larger than one window is read and treated as an array.
         y : ignored
 
+        Returns
+        -------
+        self
+
         Raises
         ------
         ValueError
@@ -207,11 +222,18 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
             is to give several epochs.
         NonFiniteLossError
             If training diverges; the message names the step.
+        OutOfMemoryError
+            If a batch does not fit in memory; the message names a size that does.
         KeyboardInterrupt
-            If training is interrupted; the flow as it was after the last whole step is kept and
-            can be used.
+            If training is interrupted.
+
+        Notes
+        -----
+        After any of the last three the flow as it was after the last whole step is kept and can be
+        used.  After another error the calibrator is as it was before the call.
         """
-        return self._fit(X)
+        with self._all_or_nothing():
+            return self._fit(X)
 
     def _fit(self, X: Any, accelerator: Accelerator | None = None) -> Self:
         for name, least in (("init_rows", 2), ("epochs", 0), ("min_steps", 0), ("batch_size", 1)):
@@ -251,6 +273,15 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
             seed=seed,
         ).to(device, data.sample.dtype)
         sample = data.sample
+        spread = float(sample.std(dim=0, correction=0).median())
+        if epochs and spread < self.learning_rate:  # Adam's first steps are of that size
+            warnings.warn(
+                f"the embeddings' typical deviation is {spread:.0e}, less than one step "
+                f"(learning_rate {self.learning_rate:g}), so training may lead nowhere. Lower "
+                "learning_rate, or multiply embeddings that small by a constant first.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         if self.noise:
             data = add_noise(data, self.noise, batch_size=self.batch_size, seed=seed)
         if self.data_init:
@@ -271,9 +302,12 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
                 history=history,
                 accelerator=accelerator,
             )
-        except KeyboardInterrupt:
-            logger.warning("interrupted: the flow after %d steps is kept", history.steps)
-            self._keep(flow, data.live, history)
+        except (KeyboardInterrupt, NonFiniteLossError, MemoryError) as error:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            if interrupted or history.steps:
+                reason = "interrupted" if interrupted else "training failed"
+                logger.warning("%s: the flow after %d steps is kept", reason, history.steps)
+                self._keep(flow, data.live, history)
             raise
         return self._keep(flow, data.live, history)
 
@@ -290,12 +324,34 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         return self._map(x, lambda part: self.flow_(part)[0])
 
     def inverse_transform(self, X: Any) -> FloatArray:
-        """Map latents back to embeddings, shape (n, dim) in and out."""
+        """Map latents back to embeddings.
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n, dim)
+            Latents; finite.
+
+        Returns
+        -------
+        ndarray, shape (n, dim)
+            In the float type of the input.
+        """
         check_is_fitted(self)
         return self._map(self._check(X, reset=False), lambda part: self.flow_.inverse(part))
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:
-        """Log-density of each embedding over the live dimensions, natural log, shape (n,)."""
+        """Log-density of each embedding over the live dimensions (Eq. 4 without the mean).
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n, dim)
+            Embeddings; finite.
+
+        Returns
+        -------
+        ndarray of float64, shape (n,)
+            Natural logarithms.
+        """
         check_is_fitted(self)
         x = self._check(X, reset=False)
         parts = self._tensor(x[:, self.live_]).split(TRANSFORM_ROWS)
@@ -303,11 +359,33 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
             return torch.cat([self.flow_.log_prob(part) for part in parts]).double().cpu().numpy()
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean log-density per embedding, natural logarithm (larger is better)."""
+        """Mean log-density per embedding (larger is better).
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n, dim)
+            Embeddings; finite.
+        y : ignored
+
+        Returns
+        -------
+        float
+            In natural logarithms.
+        """
         return float(self.score_samples(X).mean())
 
     def bits_per_dim(self, X: Any) -> float:
-        """Mean negative log-density in bits per live dimension (smaller is better)."""
+        """Mean negative log-density in bits per live dimension (smaller is better).
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n, dim)
+            Embeddings; finite.
+
+        Returns
+        -------
+        float
+        """
         check_is_fitted(self)
         x = self._check(X, reset=False)
         return bits_per_dim(self.flow_, self._tensor(x[:, self.live_]))
@@ -345,6 +423,23 @@ def make_calibrator(name: str, *, random_state: int = 0, progress: bool = False)
         Seed of the flow; the others use none.
     progress : bool, default False
         Progress bar of the flow.
+
+    Returns
+    -------
+    calibrator or None
+        Not fitted; a Pipeline where several are joined by ``+``.
+
+    Raises
+    ------
+    ValueError
+        If the name is none of these; the closest one is offered.
+
+    Examples
+    --------
+    >>> make_calibrator("whiten:64")
+    Whitener(n_components=64)
+    >>> make_calibrator("flow:recommended").rotation
+    'pca'
     """
     from sklearn.pipeline import make_pipeline
 

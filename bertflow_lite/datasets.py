@@ -43,13 +43,27 @@ DATASETS: tuple[str, ...] = ("mini-sts", *COUNTS)
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """One row of `list_datasets`."""
+    """One row of `list_datasets`.
+
+    Attributes
+    ----------
+    name : str
+        The set.
+    pairs : int
+        Its size, all splits together.
+    splits : tuple of str
+        The splits it has.
+    found : bool
+        Whether it is on this machine.
+    where : str
+        The place, or how to get it.
+    """
 
     name: str
-    pairs: int  # in all splits together
+    pairs: int
     splits: tuple[str, ...]
     found: bool
-    where: str  # the place, or how to get it
+    where: str
 
 
 def load_sts(
@@ -98,6 +112,14 @@ def load_sts(
         If the name or split is unknown, or a file is not as it should be.
     FileNotFoundError
         If the set is not found; the message says what would help.
+
+    Examples
+    --------
+    >>> pairs = load_sts("mini-sts")
+    >>> pairs
+    SentencePairs('mini-sts', split='test': 420 pairs, 1 subset, gold 0.0 to 5.0)
+    >>> len(pairs.sentences)
+    840
     """
     name, split = _resolve(name, split)
     if name == "mini-sts":
@@ -146,6 +168,21 @@ def list_datasets(data_dir: str | os.PathLike[str] | None = None) -> list[Datase
 
     The sets of `DATASETS` come first, then those of other kinds: QNLI, the NLI corpora, the two
     sets of word pairs, the Lee documents.
+
+    Parameters
+    ----------
+    data_dir : path, optional
+        Where to look besides the folder named by ``BERTFLOW_DATA`` and the cache.
+
+    Returns
+    -------
+    list of DatasetInfo
+
+    Examples
+    --------
+    >>> first = list_datasets()[0]
+    >>> first.name, first.pairs, first.found
+    ('mini-sts', 420, True)
     """
     mini = _load_mini_sts()
     rows = [DatasetInfo("mini-sts", len(mini), ("test",), True, mini.source)]

@@ -76,7 +76,12 @@ class Diagnosis:
     advice: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the measures as a dictionary that JSON can hold."""
+        """Return the measures as a dictionary that JSON can hold.
+
+        Returns
+        -------
+        dict
+        """
         return {
             key: round(value, 4) if isinstance(value, float) else value
             for key, value in asdict(self).items()
@@ -99,10 +104,24 @@ def diagnose(
     random_state : int, default 0
         Seed of pairs and halves.
 
+    Returns
+    -------
+    Diagnosis
+
     Raises
     ------
     ValueError
         If there are fewer than 24 different sentences, or the calibrator refuses the data.
+
+    Examples
+    --------
+    A cloud far from the origin, which standardizing brings back to it:
+
+    >>> from bertflow_lite import Standardizer
+    >>> cone = np.random.default_rng(0).normal(size=(400, 8)) + 5
+    >>> found = diagnose(cone, Standardizer())
+    >>> found.mean_cosine > 0.9, abs(found.mean_cosine_calibrated) < 0.05
+    (True, True)
     """
     x = np.unique(np.asarray(embeddings, dtype=np.float32), axis=0)
     if len(x) < 24:

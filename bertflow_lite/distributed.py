@@ -226,6 +226,11 @@ def fit_sharded(calibrator: Calibrator, embeddings: Any) -> Calibrator:
     >>> fit_sharded(Whitener(), x).transform(x).std(axis=0).round(6)
     array([1., 1., 1., 1.])
     """
+    if not isinstance(calibrator, (FlowCalibrator, _MomentCalibrator)):
+        raise ValueError(
+            f"a {type(calibrator).__name__} is none of the calibrators: of a Pipeline, fit the "
+            "steps one after the other."
+        )
     stream = as_stream(embeddings)
     if stream is not None and stream.once:
         raise ValueError("an iterator cannot be read by several processes; give a file or array.")
@@ -270,17 +275,17 @@ def _same_everywhere(plan: dict[str, Any], state: PartialState) -> None:
 
 
 def _agree(find: Callable[[], list[int]], state: PartialState) -> list[int]:
-    """Give what the first process finds, or raise its ValueError, in all of them."""
+    """Give what the first process finds, or raise its error, in all of them."""
     from accelerate.utils import broadcast_object_list
 
     found: list[Any] = [None]
     if state.is_main_process:
         try:
             found = [find()]
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             found = [error]
     broadcast_object_list(found)
-    if isinstance(found[0], ValueError):
+    if isinstance(found[0], Exception):
         raise found[0]
     numbers: list[int] = found[0]
     return numbers

@@ -6,11 +6,13 @@ papers read it. Nothing here runs unless a caller says ``download=True``.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import http.client
 import logging
 import os
 import tarfile
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -33,7 +35,10 @@ Verify = Literal["sha256", "counts"]
 
 _CHUNK = 1 << 18  # bytes read at a time: the archive never lies in memory as a whole
 _LARGEST = 1 << 24  # bytes; the largest file we want has under 1 MB
+_TIMEOUT = 30.0  # seconds without a byte
 _PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP answers worth another try
+# Errors that trying again does not mend.
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EISDIR}
 _log = logging.getLogger(__name__)
 
 
@@ -89,7 +94,16 @@ def download_sts(
     if verify not in ("sha256", "counts"):
         raise ValueError(f"verify is {verify!r}; it must be 'sha256' or 'counts'.")
     folder = cache_dir() / "senteval" / "downstream"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache_dir()):
+            pass
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"the cache cannot be written ({error.strerror}): set BERTFLOW_CACHE to another folder",
+            tidy_path(cache_dir()),
+        ) from error
     archive = cache_dir() / "senteval.tar"
     # The lock goes with its process, so a killed download blocks nobody.
     with FileLock(cache_dir() / "senteval.lock"):
@@ -138,6 +152,8 @@ def fetch(
     ConnectionError
         If the server refuses, or every try fails.
     """
+    if not url.startswith(("https://", "http://")):
+        raise ValueError(f"{url!r} is no address on the web: it must start with https://.")
     part = target.with_name(target.name + ".part")
     failure = ""
     for attempt in range(attempts):
@@ -149,7 +165,8 @@ def fetch(
                 os.replace(part, target)
                 return
         except urllib.error.HTTPError as error:
-            failure = f"the server answered {error.code} {error.reason}"
+            reason = " ".join(str(error.reason).split())
+            failure = f"the server answered {error.code} {reason}"
             if error.code == 416:  # nothing left from there on: our part is of another file
                 part.unlink(missing_ok=True)
             elif error.code in (404, 410):
@@ -160,6 +177,13 @@ def fetch(
             elif error.code not in _PASSING:
                 raise ConnectionError(f"{url} could not be fetched: {failure}.") from error
         except (OSError, http.client.HTTPException) as error:
+            if getattr(error, "errno", None) in _OF_THE_DISK:
+                raise OSError(
+                    error.errno,  # type: ignore[union-attr]
+                    f"{error.strerror}: free some space or set BERTFLOW_CACHE to another place, "  # type: ignore[union-attr]
+                    "and call again, which goes on from what has come",
+                    tidy_path(part),
+                ) from error
             failure = f"the transfer failed ({error or type(error).__name__})"
     raise ConnectionError(
         f"{url} could not be fetched in {attempts} tries; at the last, {failure}. Check the "
@@ -174,7 +198,7 @@ def _transfer(url: str, part: Path, progress: bool) -> str:
     if start:
         headers["Range"] = f"bytes={start}-"
     request = urllib.request.Request(url, headers=headers)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
         # A server without ranges answers 200 with the whole file: begin again.
         resumed = answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
         start = start if answer.status == 206 and resumed else 0
@@ -203,7 +227,7 @@ def _install(archive: Path, folder: Path, verify: Verify) -> dict[str, str]:
     known = _known_files()
     problems = {name: f"{name} is missing." for name in known}
     try:
-        with tarfile.open(archive) as tar:
+        with tarfile.open(archive, "r:") as tar:  # not packed, so it cannot swell
             for member in tar:
                 name = _wanted(member.name, known)
                 if name is None or not problems.get(name, "").endswith("missing."):

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from bertflow_lite.cache import EmbeddingCache
 from bertflow_lite.layers import LayerChoice, LayersArgument, resolve_layers
+from bertflow_lite.memory import OutOfMemoryError, free_memory, is_out_of_memory
 from bertflow_lite.models import LoadedModel, load_model
 from bertflow_lite.paths import cache_dir
 from bertflow_lite.text import check_sentences
@@ -75,6 +76,12 @@ def load_encoder(
         If the model is not on this machine; the message says how to get it.
     ValueError
         If ``max_length`` or ``precision`` does not fit the model.
+
+    Examples
+    --------
+    >>> encoder = load_encoder("minilm", device="cpu")
+    >>> encoder
+    Encoder('minilm', dim=384, n_layers=6, max_length=64, device='cpu')
     """
     if os.fspath(name) == "glove":
         return load_glove()
@@ -100,6 +107,13 @@ class Encoder:
         Width of the vectors.
     n_layers : int
         Number of blocks; there is one hidden state more than blocks.
+
+    Examples
+    --------
+    >>> encoder = Encoder(load_model("minilm", device="cpu"))
+    >>> vectors = encoder.encode(["A cat sat.", "It rained."], layers="first-last")
+    >>> vectors.shape, vectors.dtype
+    ((2, 384), dtype('float32'))
     """
 
     def __init__(
@@ -149,7 +163,8 @@ class Encoder:
         Parameters
         ----------
         sentences : sequence of str, length n
-            The sentences; repeats are encoded once.
+            The sentences; repeats are encoded once.  A special token that is written out in one
+            (``[SEP]``) counts as that token, as in transformers and sentence-transformers.
         layers : str, int, tuple of int, or a list of these, default "last2avg"
             A layer choice: ``"cls"``, ``"last"``, ``"last2avg"``, ``"first-last"``,
             ``"embeddings-last"``, an index into the hidden states, or a tuple of indices to
@@ -244,8 +259,25 @@ class Encoder:
             longest = max(int(lengths[order[position]]), 1)
             size = max(1, tokens_in_batch // longest)
             batch = order[position : position + size]
-            position += size
-            vectors = self._forward([ids[i] for i in batch], list(view))
+            position += len(batch)
+            try:
+                vectors = self._forward([ids[i] for i in batch], list(view))
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if len(batch) == 1:
+                    raise OutOfMemoryError(
+                        f"no memory on {self.device} for one sentence of {longest} tokens. Lower "
+                        f"max_length (now {self.max_length}), or use device='cpu'."
+                    ) from error
+                tokens_in_batch = longest * (len(batch) // 2)
+                position -= len(batch)
+                logger.warning(
+                    "no memory on %s for %d sentences of %d tokens at once: going on with %d",
+                    self.device, len(batch), longest, len(batch) // 2,
+                )  # fmt: skip
+                free_memory()
+                continue
             for slot, values in vectors.items():
                 if not torch.isfinite(values).all():
                     raise ValueError(

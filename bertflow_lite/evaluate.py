@@ -76,7 +76,12 @@ class StsScore:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the numbers as a dictionary that JSON can hold."""
+        """Return the numbers as a dictionary that JSON can hold.
+
+        Returns
+        -------
+        dict
+        """
         return asdict(self)
 
 
@@ -130,6 +135,13 @@ def pair_cosines(pairs: SentencePairs, embeddings: ArrayLike) -> Floats:
     ------
     ValueError
         If the number of rows is wrong, or a row is not finite.
+
+    Examples
+    --------
+    >>> from bertflow_lite import load_sts
+    >>> two = load_sts("mini-sts").select([0, 1])
+    >>> pair_cosines(two, [[1, 0], [1, 1], [1, 0], [-1, 1]]).round(4)
+    array([1., 0.])
     """
     rows = as_rows(embeddings, "the embeddings")
     n = len(pairs)
@@ -144,7 +156,31 @@ def pair_cosines(pairs: SentencePairs, embeddings: ArrayLike) -> Floats:
 def score_sts(pairs: SentencePairs, embeddings: ArrayLike) -> StsScore:
     """Score embeddings on a set: Spearman of their cosines with the gold scores.
 
-    Takes what `pair_cosines` takes, and raises what `score_similarities` raises besides.
+    Parameters
+    ----------
+    pairs : SentencePairs
+        The pairs.
+    embeddings : array-like or torch tensor, shape (2 * n_pairs, dim)
+        One row for each of ``pairs.sentences``, in that order.
+
+    Returns
+    -------
+    StsScore
+
+    Raises
+    ------
+    ValueError
+        If the number of rows is wrong, a row is not finite, or a correlation is undefined.
+
+    Examples
+    --------
+    >>> from bertflow_lite import load_sts
+    >>> pairs = load_sts("mini-sts")
+    >>> angle = (1 - pairs.gold / 5) * np.pi / 2  # the better the gold, the smaller the angle
+    >>> first = np.tile([1.0, 0.0], (len(pairs), 1))
+    >>> second = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    >>> print(score_sts(pairs, np.vstack([first, second])))
+    all = mean = wmean 100.00 (Spearman x 100; 420 pairs)
     """
     return score_similarities(pairs, pair_cosines(pairs, embeddings))
 
@@ -159,10 +195,22 @@ def score_similarities(pairs: SentencePairs, similarities: ArrayLike) -> StsScor
     similarities : array-like, shape (n_pairs,)
         Higher means more alike. Pass a distance with its sign turned.
 
+    Returns
+    -------
+    StsScore
+
     Raises
     ------
     ValueError
         If the number of values is wrong, one is not finite, or a correlation is undefined.
+
+    Examples
+    --------
+    >>> from bertflow_lite import load_sts
+    >>> pairs = load_sts("mini-sts")
+    >>> longer = [-abs(len(a) - len(b)) for a, b in zip(pairs.sentences1, pairs.sentences2)]
+    >>> round(score_similarities(pairs, longer).all, 1)  # how much a difference of length tells
+    -1.8
     """
     values = _check_similarities(pairs, similarities)
     by_subset, sizes = {}, []
@@ -212,10 +260,22 @@ def bootstrap_interval(
     random_state : int, numpy Generator or None, default 0
         Seed of the draws.
 
+    Returns
+    -------
+    Interval
+
     Raises
     ------
     ValueError
         As `score_similarities`, or if an option is out of range.
+
+    Examples
+    --------
+    >>> from bertflow_lite import load_sts
+    >>> pairs = load_sts("mini-sts")
+    >>> found = bootstrap_interval(pairs, pairs.gold + np.arange(len(pairs)) % 7, n_resamples=200)
+    >>> found.low < found.estimate < found.high
+    True
     """
     return _bootstrap(
         pairs, [similarities_or_embeddings], aggregation, n_resamples, confidence, random_state
@@ -235,8 +295,34 @@ def bootstrap_difference(
     """Interval of the score of `a` minus that of `b`, both on the same resampled pairs.
 
     Two methods err on the same hard pairs, so this is much narrower than their own intervals
-    suggest. An interval without 0 says that they differ on pairs like these. Parameters and
-    errors are those of `bootstrap_interval`.
+    suggest. An interval without 0 says that they differ on pairs like these.
+
+    Parameters
+    ----------
+    pairs : SentencePairs
+        The pairs.
+    a, b : array-like
+        Each similarities, shape (n_pairs,), or embeddings, shape (2 * n_pairs, dim).
+    aggregation, n_resamples, confidence, random_state
+        As in `bootstrap_interval`.
+
+    Returns
+    -------
+    Interval
+        Of the difference.
+
+    Raises
+    ------
+    ValueError
+        As `bootstrap_interval`.
+
+    Examples
+    --------
+    >>> from bertflow_lite import load_sts
+    >>> pairs = load_sts("mini-sts")
+    >>> noisy = pairs.gold + np.arange(len(pairs)) % 7
+    >>> bootstrap_difference(pairs, pairs.gold, noisy, n_resamples=200).low > 0
+    True
     """
     return _bootstrap(pairs, [a, b], aggregation, n_resamples, confidence, random_state)
 

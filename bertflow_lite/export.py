@@ -65,6 +65,16 @@ def to_sentence_transformer(
     ------
     ValueError
         If the encoder is no transformer, or the calibrator is not fitted or of another width.
+
+    Examples
+    --------
+    >>> import bertflow_lite as bf
+    >>> encoder = bf.load_encoder("minilm")
+    >>> sentences = bf.load_sts("mini-sts").sentences[:40]
+    >>> whitener = bf.Whitener(16).fit(encoder.encode(sentences, 4))
+    >>> model = to_sentence_transformer(encoder, 4, whitener)
+    >>> model.encode(["A cat sat on a mat."]).shape
+    (1, 16)
     """
     st = _own_modules()
     from sentence_transformers import SentenceTransformer
@@ -111,13 +121,17 @@ def load_sentence_transformer(
     model_kwargs : dict, optional
         For the transformer, such as ``{"dtype": torch.bfloat16}``.
 
+    Returns
+    -------
+    SentenceTransformer
+
     Raises
     ------
     FileNotFoundError
         If there is no such model.
     ValueError
-        If it names a module that neither sentence-transformers nor this package has, or one of
-        the calibrator's files was cut or changed.
+        If it names a module that neither sentence-transformers nor this package has, or a file
+        was cut or changed.
     """
     st = _own_modules()
     from sentence_transformers import SentenceTransformer
@@ -126,9 +140,15 @@ def load_sentence_transformer(
     folder = Path(folder)
     if not (folder / "modules.json").is_file():
         raise FileNotFoundError(f"there is no saved SentenceTransformer in {os.fspath(folder)!r}.")
+    entries = _read_json(folder / "modules.json")
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, dict) and isinstance(entry.get("type"), str) and "path" in entry
+        for entry in entries
+    ):
+        raise ValueError(f"{folder / 'modules.json'} is no list of modules: save the model again.")
     own = {f"{cls.__module__}.{cls.__name__}": cls for cls in (st.LayerPooling, st.Calibration)}
     modules: list[nn.Module] = []
-    for entry in json.loads((folder / "modules.json").read_text(encoding="utf-8")):
+    for entry in entries:
         kind = entry["type"]
         if kind not in own and not kind.startswith("sentence_transformers."):
             raise ValueError(
@@ -145,13 +165,21 @@ def load_sentence_transformer(
                 model_kwargs=model_kwargs,
             )
         )
-    config = json.loads((folder / "config_sentence_transformers.json").read_text(encoding="utf-8"))
+    settings = folder / "config_sentence_transformers.json"
+    config = _read_json(settings) if settings.is_file() else {}
     names = ("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim")
     return SentenceTransformer(
         modules=modules,
         device=device,
         **{name: config[name] for name in names if config.get(name) is not None},
     )
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} was cut or changed ({error}): save the model again.") from error
 
 
 def _own_modules() -> Any:

@@ -64,18 +64,44 @@ class ActNorm(nn.Module):
 
     @torch.no_grad()
     def initialize(self, sample: Tensor) -> None:
-        """Set bias and scale from ``sample``, shape (n >= 2, dim): mean 0, deviation 1."""
+        """Set bias and scale so that a sample leaves with mean 0 and deviation 1.
+
+        Parameters
+        ----------
+        sample : Tensor, shape (n, dim)
+            At least two rows.
+        """
         std = sample.std(dim=0, correction=0)
         self.bias.copy_(-sample.mean(dim=0))
         self.log_scale.copy_(-torch.log(std + STD_EPSILON) / LOG_SCALE_FACTOR)
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Shift, then scale; the log-determinant is the sum of the log-scales."""
+        """Shift, then scale.
+
+        Parameters
+        ----------
+        u : Tensor, shape (batch, dim)
+
+        Returns
+        -------
+        z : Tensor, shape (batch, dim)
+        log_det : Tensor, shape ()
+            The sum of the log-scales.
+        """
         log_scale = LOG_SCALE_FACTOR * self.log_scale
         return (u + self.bias) * log_scale.exp(), log_scale.sum()
 
     def inverse(self, z: Tensor) -> Tensor:
-        """Scale back, then shift back."""
+        """Scale back, then shift back.
+
+        Parameters
+        ----------
+        z : Tensor, shape (batch, dim)
+
+        Returns
+        -------
+        Tensor, shape (batch, dim)
+        """
         return z * torch.exp(-LOG_SCALE_FACTOR * self.log_scale) - self.bias
 
 
@@ -113,14 +139,34 @@ class Permutation(nn.Module):
         self.register_buffer("restore", torch.argsort(order))
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Reorder the dimensions; the log-determinant is 0."""
+        """Reorder the dimensions.
+
+        Parameters
+        ----------
+        u : Tensor, shape (batch, dim)
+
+        Returns
+        -------
+        z : Tensor, shape (batch, dim)
+        log_det : Tensor, shape ()
+            0: the order of the dimensions does not change the volume.
+        """
         if self.kind == "none":
             return u, u.new_zeros(())
         # Reordering rows of the identity has determinant +1 or -1: the log of its size is 0.
         return u.index_select(1, self.order), u.new_zeros(())
 
     def inverse(self, z: Tensor) -> Tensor:
-        """Put the dimensions back into their first order."""
+        """Put the dimensions back into their first order.
+
+        Parameters
+        ----------
+        z : Tensor, shape (batch, dim)
+
+        Returns
+        -------
+        Tensor, shape (batch, dim)
+        """
         return z if self.kind == "none" else z.index_select(1, self.restore)
 
 
@@ -146,7 +192,13 @@ class Rotation(nn.Module):
 
     @torch.no_grad()
     def initialize(self, sample: Tensor) -> None:
-        """Set the axes from ``sample``, shape (n >= 2, dim), with eigenvectors in float64."""
+        """Set the axes to the principal directions of a sample, found in float64.
+
+        Parameters
+        ----------
+        sample : Tensor, shape (n, dim)
+            At least two rows.
+        """
         sample = sample.cpu().double()  # Apple's GPUs have no float64
         centered = sample - sample.mean(dim=0)
         _, vectors = torch.linalg.eigh(centered.T @ centered / len(sample))
@@ -156,11 +208,31 @@ class Rotation(nn.Module):
         self.matrix.copy_(axes * largest.sign())
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotate; the log-determinant is 0."""
+        """Rotate.
+
+        Parameters
+        ----------
+        u : Tensor, shape (batch, dim)
+
+        Returns
+        -------
+        z : Tensor, shape (batch, dim)
+        log_det : Tensor, shape ()
+            0: a rotation keeps volume.
+        """
         return u @ self.matrix.T, u.new_zeros(())
 
     def inverse(self, z: Tensor) -> Tensor:
-        """Rotate back: the inverse of an orthogonal matrix is its transpose."""
+        """Rotate back: the inverse of an orthogonal matrix is its transpose.
+
+        Parameters
+        ----------
+        z : Tensor, shape (batch, dim)
+
+        Returns
+        -------
+        Tensor, shape (batch, dim)
+        """
         return z @ self.matrix
 
 
@@ -212,6 +284,8 @@ class AdditiveCoupling(nn.Module):
         Number of dimensions, 2 or more.
     width : int
         Width of the hidden layers of g (32 in Table 7).
+    generator : torch.Generator, optional
+        Source of the initial weights.
     """
 
     def __init__(self, dim: int, width: int = 32, generator: torch.Generator | None = None) -> None:
@@ -220,17 +294,43 @@ class AdditiveCoupling(nn.Module):
         self.network = CouplingNetwork(self.kept, dim - self.kept, width, generator)
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Add g of the first half to the second; the log-determinant is 0."""
+        """Add g of the first half to the second (Eq. 5 and 6).
+
+        Parameters
+        ----------
+        u : Tensor, shape (batch, dim)
+
+        Returns
+        -------
+        z : Tensor, shape (batch, dim)
+        log_det : Tensor, shape ()
+            0: the Jacobian is triangular with ones on its diagonal (Eq. 8).
+        """
         u1, u2 = u.split([self.kept, u.shape[1] - self.kept], dim=1)
         return torch.cat([u1, u2 + self.network(u1)], dim=1), u.new_zeros(())
 
     def inverse(self, z: Tensor) -> Tensor:
-        """Subtract g of the first half, which the coupling left as it was."""
+        """Subtract g of the first half, which the coupling left as it was (Eq. 7).
+
+        Parameters
+        ----------
+        z : Tensor, shape (batch, dim)
+
+        Returns
+        -------
+        Tensor, shape (batch, dim)
+        """
         z1, z2 = z[:, : self.kept], z[:, self.kept :]
         return torch.cat([z1, z2 - self.network(z1)], dim=1)
 
     def initialize(self, sample: Tensor) -> None:
-        """Initialize the actnorms inside g from ``sample``, shape (n, dim)."""
+        """Initialize the actnorms inside g.
+
+        Parameters
+        ----------
+        sample : Tensor, shape (n, dim)
+            At least two rows of what enters the coupling.
+        """
         self.network.initialize(sample[:, : self.kept])
 
 
@@ -239,6 +339,11 @@ class Split(nn.Module):
 
     No learnt prior stands between the halves (the released code has none either): each part of
     the latent is a standard Gaussian by itself.
+
+    Parameters
+    ----------
+    dim : int
+        Number of dimensions; the first ceil(dim / 2) go on.
     """
 
     def __init__(self, dim: int) -> None:
@@ -246,12 +351,32 @@ class Split(nn.Module):
         self.kept = kept_dim(dim)
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Give ``(going on, finished)``, shapes (batch, ceil(dim/2)) and (batch, floor(dim/2))."""
+        """Cut the vectors in two.
+
+        Parameters
+        ----------
+        u : Tensor, shape (batch, dim)
+
+        Returns
+        -------
+        going_on : Tensor, shape (batch, ceil(dim / 2))
+        finished : Tensor, shape (batch, floor(dim / 2))
+        """
         going_on, finished = u.split([self.kept, u.shape[1] - self.kept], dim=1)
         return going_on, finished
 
     def inverse(self, going_on: Tensor, finished: Tensor) -> Tensor:
-        """Join the two halves again."""
+        """Join the two halves again.
+
+        Parameters
+        ----------
+        going_on : Tensor, shape (batch, ceil(dim / 2))
+        finished : Tensor, shape (batch, floor(dim / 2))
+
+        Returns
+        -------
+        Tensor, shape (batch, dim)
+        """
         return torch.cat([going_on, finished], dim=1)
 
 
@@ -368,7 +493,22 @@ class Glow(nn.Module):
         return torch.cat([*finished, u], dim=1), log_det
 
     def inverse(self, z: Tensor) -> Tensor:
-        """Map latents back to embeddings; shape (batch, dim) in and out."""
+        """Map latents back to embeddings, the paper's f.
+
+        Parameters
+        ----------
+        z : Tensor, shape (batch, dim)
+            Latents, in the flow's float type and on its device.
+
+        Returns
+        -------
+        Tensor, shape (batch, dim)
+
+        Raises
+        ------
+        ValueError
+            If the width or the float type is another than the flow's.
+        """
         self._check(z)
         finished: list[Tensor] = []
         for split in self.splits:
@@ -400,7 +540,19 @@ class Glow(nn.Module):
 
     @torch.no_grad()
     def sample(self, n: int, seed: int = 0) -> Tensor:
-        """Draw ``n`` embeddings: Gaussian latents through the inverse; shape (n, dim)."""
+        """Draw embeddings: Gaussian latents through the inverse.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+        seed : int, default 0
+            Seed of the latents.
+
+        Returns
+        -------
+        Tensor, shape (n, dim)
+        """
         generator = torch.Generator().manual_seed(seed)
         z = torch.randn(n, self.dim, generator=generator)
         first = self.weight_like()
@@ -447,6 +599,10 @@ class Glow(nn.Module):
         """Give some tensor of the flow's device and dtype; None if it holds no real number.
 
         Without actnorms and couplings there is no parameter, but there may be a rotation.
+
+        Returns
+        -------
+        Tensor or None
         """
         tensors = (*self.parameters(), *self.buffers())
         return next((t for t in tensors if t.is_floating_point()), None)

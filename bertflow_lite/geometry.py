@@ -78,6 +78,10 @@ def mean_cosine(x: ArrayLike, *, confidence: float = 0.95) -> MeanCosine:
     confidence : float, default 0.95
         Between 0 and 1.
 
+    Returns
+    -------
+    MeanCosine
+
     Raises
     ------
     ValueError
@@ -113,8 +117,14 @@ def sampled_mean_cosine(
         Embeddings.
     n_pairs : int, default 10,000
         Pairs to draw, at least 2.
-    confidence, random_state
-        Between 0 and 1; seed of the draws.
+    confidence : float, default 0.95
+        Between 0 and 1.
+    random_state : int, default 0
+        Seed of the draws.
+
+    Returns
+    -------
+    MeanCosine
 
     Raises
     ------
@@ -135,8 +145,27 @@ def sampled_mean_cosine(
 def singular_values(x: ArrayLike, *, center: bool = True) -> Floats:
     """Singular values of the matrix of embeddings, shape (dim,), largest first.
 
-    ``center=False`` leaves the mean in: its direction is then among the values, and in a narrow
-    cone it dwarfs all others.
+    Parameters
+    ----------
+    x : array-like or torch tensor, shape (n, dim)
+        Embeddings.
+    center : bool, default True
+        Subtract the mean first.  Left in, its direction is among the values, and in a narrow cone
+        it dwarfs all others.
+
+    Returns
+    -------
+    ndarray of float64, shape (dim,)
+
+    Raises
+    ------
+    ValueError
+        If there are no rows, or a value is not finite.
+
+    Examples
+    --------
+    >>> singular_values([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]).round(4)
+    array([4.2426, 1.4142])
     """
     variances, _ = _directions(_rows(x, least=1), center)
     return np.asarray(np.sqrt(variances * len(np.asarray(x))))
@@ -147,7 +176,26 @@ def effective_rank(singular: ArrayLike) -> float:
 
     The singular values, divided by their sum, are read as a distribution p; the effective rank is
     exp(-sum p log p): 1 when one direction holds everything, dim when all are equally strong.
-    ValueError for a negative value, or when all are zero.
+
+    Parameters
+    ----------
+    singular : array-like, shape (dim,)
+        From `singular_values`.
+
+    Returns
+    -------
+    float
+        From 1 to dim.
+
+    Raises
+    ------
+    ValueError
+        For a negative value, or when all are zero.
+
+    Examples
+    --------
+    >>> round(effective_rank([2.0, 2.0, 2.0]), 6), round(effective_rank([5.0, 0.0, 0.0]), 6)
+    (3.0, 1.0)
     """
     values = as_values(singular, "singular")
     if not values.size or values.min() < 0 or values.max() == 0:
@@ -167,10 +215,27 @@ def iso_score(x: ArrayLike) -> float:
     participation ratio of the variances v; the tests check this against the steps.  The mean plays
     no part: moving the whole cloud away from the origin leaves the score as it is.
 
+    Parameters
+    ----------
+    x : array-like or torch tensor, shape (n >= 2, dim >= 2)
+        Embeddings.
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+
     Raises
     ------
     ValueError
         If there are fewer than two rows or columns, or all rows are equal.
+
+    Examples
+    --------
+    >>> round(iso_score([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), 6)
+    1.0
+    >>> round(iso_score([[1.0, 0.0], [2.0, 0.0], [5.0, 0.0]]), 6)
+    0.0
     """
     rows = _rows(x, least=2)
     if rows.shape[1] < 2:
@@ -190,6 +255,26 @@ def partition_score(x: ArrayLike) -> float:
     mean; and it depends on the scale of the embeddings: tripling all of them makes the score
     smaller.  To compare spaces of different scale, give rows of unit length: the score then lies
     between exp(-2) and 1.
+
+    Parameters
+    ----------
+    x : array-like or torch tensor, shape (n, dim)
+        Embeddings.
+
+    Returns
+    -------
+    float
+        Above 0, at most 1.
+
+    Raises
+    ------
+    ValueError
+        If there are no rows, or a value is not finite.
+
+    Examples
+    --------
+    >>> round(partition_score([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), 6)
+    1.0
     """
     rows = _rows(x, least=1)
     _, directions = _directions(rows, center=False)
@@ -224,7 +309,12 @@ class FrequencyShares:
     all: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the numbers as a dictionary that JSON can hold."""
+        """Give the numbers as a dictionary that JSON can hold.
+
+        Returns
+        -------
+        dict
+        """
         return asdict(self)
 
 
@@ -246,10 +336,22 @@ def frequency_shares(
     n_directions : int, default 10
         Top directions to look at; all where dim is smaller.
 
+    Returns
+    -------
+    FrequencyShares
+
     Raises
     ------
     ValueError
         If the lengths differ, a side is constant, or `n_directions` is below 1.
+
+    Examples
+    --------
+    The first direction is the frequency itself, the second has nothing of it:
+
+    >>> found = frequency_shares([[4.0, 0.0], [0.0, 1.0], [0.0, -1.0], [-4.0, 0.0]], [2, 1, 1, 0])
+    >>> [round(share, 6) for share in found.explained], round(found.all, 3)
+    ([1.0, 0.0], 0.941)
     """
     rows, f = _rows(x, least=3), as_values(log_frequency, "log_frequency")
     if len(f) != len(rows):

@@ -13,6 +13,7 @@ from numbers import Integral
 __all__ = ["LAYER_NAMES", "LayerChoice", "LayersArgument", "resolve_layers"]
 
 LayersArgument = str | int | tuple[int, ...]
+"""A layer choice: a name, a hidden state, or several hidden states to average."""
 
 LAYER_NAMES: dict[str, tuple[int, ...]] = {
     "cls": (-1,),
@@ -21,6 +22,7 @@ LAYER_NAMES: dict[str, tuple[int, ...]] = {
     "first-last": (1, -1),  # as its code does
     "embeddings-last": (0, -1),  # as SimCSE and the PyTorch port do
 }
+"""Layer choices that have a name; the hidden states that each one averages."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,10 @@ def resolve_layers(layers: LayersArgument, n_states: int) -> LayerChoice:
         command line's ``"4"`` and ``"1,6"`` are understood too.
     n_states : int
         Number of hidden states of the model: its blocks plus one.
+
+    Returns
+    -------
+    LayerChoice
 
     Raises
     ------

@@ -81,7 +81,12 @@ class LexicalScore:
     gold_change: Interval | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return estimates and interval ends as a dictionary that JSON can hold."""
+        """Return estimates and interval ends as a dictionary that JSON can hold.
+
+        Returns
+        -------
+        dict
+        """
         wanted = ("estimate", "low", "high")
         return {
             name: {end: value[end] for end in wanted} if isinstance(value, dict) else value
@@ -190,7 +195,23 @@ def lexical_similarities(
 
 
 def word_counts(pairs: SentencePairs) -> Floats:
-    """Count the words of each pair's longer sentence, shape (n_pairs,)."""
+    """Count the words of each pair's longer sentence.
+
+    Parameters
+    ----------
+    pairs : SentencePairs
+        The pairs; words are what blanks stand between.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_pairs,)
+
+    Examples
+    --------
+    >>> from bertflow_lite.datasets import load_sts
+    >>> word_counts(load_sts("mini-sts").select([0, 1, 2])).shape
+    (3,)
+    """
     both = zip(pairs.sentences1, pairs.sentences2, strict=True)
     return np.array([max(len(a.split()), len(b.split())) for a, b in both], dtype=np.float64)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import warnings
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from bertflow_lite.base import (
     RELATIVE_VARIANCE,
+    ROUNDING,
     DeadDimensionWarning,
     _Calibrator,
     check_varied,
@@ -49,14 +51,19 @@ class _MomentCalibrator(_Calibrator):
             of rows fits, and the result is the same up to rounding.
         y : ignored
 
+        Returns
+        -------
+        self
+
         Raises
         ------
         ValueError
             If a value is not finite, all rows are equal, there are fewer than two, or a setting
             does not fit the width.
         """
-        blocks = self._blocks(X, reset=True, least_rows=2)
-        return self._finish(self._sum_up(RunningMoments(full=self._full), blocks))
+        with self._all_or_nothing():
+            blocks = self._blocks(X, reset=True, least_rows=2)
+            return self._finish(self._sum_up(RunningMoments(full=self._full), blocks))
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn from more embeddings, on top of all those seen since `fit`.
@@ -70,6 +77,10 @@ class _MomentCalibrator(_Calibrator):
         X : array or Tensor, shape (n >= 1, dim); or EmbeddingStream, path or iterator
             Embeddings; finite.
         y : ignored
+
+        Returns
+        -------
+        self
 
         Raises
         ------
@@ -143,7 +154,17 @@ class Standardizer(OneToOneFeatureMixin, _MomentCalibrator):
         return ((x - self.mean_) / self.scale_).astype(x.dtype)
 
     def inverse_transform(self, X: Any) -> FloatArray:
-        """Undo `transform`; shape (n, dim) in and out."""
+        """Undo `transform`.
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n, dim)
+            Calibrated embeddings.
+
+        Returns
+        -------
+        ndarray, shape (n, dim)
+        """
         check_is_fitted(self)
         x = self._check(X, reset=False)
         return (x * self.scale_ + self.mean_).astype(x.dtype)
@@ -180,7 +201,14 @@ class TopDirectionRemover(OneToOneFeatureMixin, _MomentCalibrator):
             raise ValueError(f"k is {self.k}; it must be from 0 to dim - 1 = {dim - 1}.")
 
     def _learn(self, moments: RunningMoments) -> Self:
-        _, vectors = directions_of(moments.covariance)
+        variances, vectors = directions_of(moments.covariance)
+        if variances[self.k :].sum() <= RELATIVE_VARIANCE * variances.sum() and len(variances) > 1:
+            warnings.warn(
+                f"the top {self.k} directions hold all the variance of these {moments.count} rows: "
+                "what is left is rounding, and cosines of it mean nothing. Null fewer directions.",
+                DeadDimensionWarning,
+                stacklevel=4,
+            )
         self.mean_ = moments.mean
         self.directions_ = vectors[: self.k]
         return self
@@ -234,6 +262,7 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _MomentCalibrator):
             logger.info("whitening keeps %d of %d directions: the rest have no variance",
                         usable, dim)  # fmt: skip
         kept = min(usable, wanted)
+        _warn_of_a_giant(moments.mean, moments.std, kept)
         self.mean_ = moments.mean
         self.variances_ = variances[:kept]
         self.directions_ = directions[:kept]
@@ -244,10 +273,24 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _MomentCalibrator):
         return ((x - self.mean_) @ map_).astype(x.dtype)
 
     def inverse_transform(self, X: Any) -> FloatArray:
-        """Map back to embeddings, shape (n, n_kept) -> (n, dim).
+        """Map back to embeddings.
 
         Exact for embeddings that lie in the span of the kept directions, as those of the fit do
         when ``n_components`` is not given.
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n, n_kept)
+            Whitened embeddings.
+
+        Returns
+        -------
+        ndarray, shape (n, dim)
+
+        Raises
+        ------
+        ValueError
+            If the width is another than that of `transform`.
         """
         check_is_fitted(self)
         z = check_array(to_numpy(X), dtype=[np.float32, np.float64])
@@ -261,6 +304,19 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _MomentCalibrator):
     @property
     def _n_features_out(self) -> int:
         return len(self.variances_)
+
+
+def _warn_of_a_giant(mean: NDArray[np.float64], std: NDArray[np.float64], kept: int) -> None:
+    """Warn where one dimension is so wide that all others are lost in its rounding."""
+    varied = std[std > ROUNDING * np.abs(mean)]
+    if varied.size and np.median(varied) ** 2 <= RELATIVE_VARIANCE * std.max() ** 2:
+        warnings.warn(
+            f"dimension {std.argmax()} varies {std.max() / np.median(varied):.0e} times as much as "
+            f"a typical one, so that only {kept} of {len(std)} directions stand out of its "
+            "rounding. Divide by the deviations first: Standardizer (sn+whiten).",
+            DeadDimensionWarning,
+            stacklevel=5,
+        )
 
 
 def principal_directions(

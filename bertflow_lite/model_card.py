@@ -77,9 +77,13 @@ def _how_fitted(description: Mapping[str, Any]) -> list[str]:
     rows.append(("date", description["date"]))
     return [
         "## How it was fitted",
-        "| | |\n|---|---|\n"
-        + "\n".join(f"| {name} | {str(text).replace('|', '/')} |" for name, text in rows),
+        "| | |\n|---|---|\n" + "\n".join(f"| {name} | {_cell(text)} |" for name, text in rows),
     ]
+
+
+def _cell(text: Any) -> str:
+    """Keep what would end a cell or a row out of it."""
+    return " ".join(str(text).replace("|", "/").split())
 
 
 def _training(training: Mapping[str, Any]) -> str:

@@ -26,7 +26,17 @@ __all__ = ["PairScorer", "PairSimilarity", "pair_rows", "pair_scorer"]
 
 
 class PairScorer:
-    """What `pair_scorer` gives: a callable ``(estimator, X, y=None) -> float``."""
+    """What `pair_scorer` gives: a scorer as scikit-learn's searches take it.
+
+    Parameters
+    ----------
+    pairs : SentencePairs
+        The labelled pairs.
+    embeddings : array or Tensor, shape (2 * n_pairs, dim)
+        One row for each of ``pairs.sentences``, not calibrated.
+    aggregation : {"all", "mean", "wmean"}
+        Which score (see `score_sts`).
+    """
 
     def __init__(self, pairs: SentencePairs, embeddings: Any, aggregation: Aggregation) -> None:
         self.pairs = pairs
@@ -37,7 +47,20 @@ class PairScorer:
         return f"pair_scorer({self.pairs!r}, aggregation={self.aggregation!r})"
 
     def __call__(self, estimator: Any, X: Any = None, y: Any = None) -> float:
-        """Score a fitted calibrator: Spearman x 100 on the pairs; X and y are not looked at."""
+        """Score a fitted calibrator on the pairs.
+
+        Parameters
+        ----------
+        estimator : fitted transformer or Pipeline
+            Transforms the embeddings of the pairs.
+        X, y : ignored
+            What a search hands over.
+
+        Returns
+        -------
+        float
+            Spearman x 100.
+        """
         scores = score_sts(self.pairs, np.asarray(estimator.transform(self.embeddings)))
         return float(getattr(scores, self.aggregation))
 
@@ -111,6 +134,19 @@ def pair_rows(pairs: SentencePairs, embeddings: Any) -> tuple[FloatArray, NDArra
     X : ndarray, shape (n_pairs, 2 * dim)
     y : ndarray, shape (n_pairs,)
         The gold scores.
+
+    Raises
+    ------
+    ValueError
+        If the number of rows is not that of the sentences.
+
+    Examples
+    --------
+    >>> from bertflow_lite.datasets import load_sts
+    >>> pairs = load_sts("mini-sts")
+    >>> X, y = pair_rows(pairs, np.ones((2 * len(pairs), 3)))
+    >>> X.shape, y.shape
+    ((420, 6), (420,))
     """
     rows = np.asarray(to_numpy(embeddings))
     if len(rows) != 2 * len(pairs):
@@ -159,7 +195,23 @@ class PairSimilarity(BaseEstimator):
         self.calibrator = calibrator
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the calibrator to both sentences of each pair, shape (n_pairs, 2 * dim)."""
+        """Fit the calibrator to both sentences of each pair.
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n_pairs, 2 * dim)
+            The two embeddings of each pair side by side (`pair_rows`).
+        y : ignored
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If the number of columns is odd, a value is not finite, or the calibrator refuses.
+        """
         rows = self._check(X, reset=True)
         self.calibrator_ = None
         if self.calibrator is not None:
@@ -167,7 +219,18 @@ class PairSimilarity(BaseEstimator):
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """Cosine of each pair after calibration, shape (n_pairs,)."""
+        """Cosine of each pair after calibration.
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n_pairs, 2 * dim)
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray of float64, shape (n_pairs,)
+            From -1 to 1.
+        """
         check_is_fitted(self)
         first, second = np.hsplit(self._check(X, reset=False), 2)
         if self.calibrator_ is not None:
@@ -175,7 +238,20 @@ class PairSimilarity(BaseEstimator):
         return cosine(first, second)
 
     def score(self, X: Any, y: Any) -> float:
-        """Spearman's correlation of the cosines with the gold scores, from -1 to 1."""
+        """Spearman's correlation of the cosines with the gold scores.
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n_pairs, 2 * dim)
+            As in `fit`.
+        y : array, shape (n_pairs,)
+            Gold scores.
+
+        Returns
+        -------
+        float
+            From -1 to 1 (not times 100).
+        """
         return spearman(self.predict(X), y)
 
     def _check(self, X: Any, *, reset: bool) -> FloatArray:

@@ -102,7 +102,19 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """One line of ``bertflow_lite info``: a packaged model and whether it is here."""
+    """One line of ``bertflow_lite info``: a packaged model and whether it is here.
+
+    Attributes
+    ----------
+    name : str
+        What `load_encoder` calls it.
+    description : str
+        What it is, and its license.
+    found : bool
+        Whether it is installed.
+    where : str
+        The package it is in, or how to get it.
+    """
 
     name: str
     description: str
@@ -111,7 +123,17 @@ class ModelStatus:
 
 
 def list_models() -> list[ModelStatus]:
-    """Say for each packaged model whether it is installed, and if not, how to get it."""
+    """Say for each packaged model whether it is installed, and if not, how to get it.
+
+    Returns
+    -------
+    list of ModelStatus
+
+    Examples
+    --------
+    >>> [status.name for status in list_models()]
+    ['minilm', 'smollm2', 'glove']
+    """
     return [
         ModelStatus(
             name,
@@ -126,9 +148,33 @@ def list_models() -> list[ModelStatus]:
 
 
 def find_device(device: str | torch.device | None = None) -> torch.device:
-    """Give the device to use: the one asked for, else CUDA, else Apple's MPS, else the CPU."""
+    """Give the device to use.
+
+    Parameters
+    ----------
+    device : str or torch.device, optional
+        The one asked for; default (and ``"auto"``): CUDA, else Apple's MPS, else the CPU.
+
+    Returns
+    -------
+    torch.device
+
+    Examples
+    --------
+    >>> find_device("cpu")
+    device(type='cpu')
+    """
     if device is not None and device != "auto":
-        return torch.device(device)
+        try:
+            found = torch.device(device)
+            torch.empty(0, device=found)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            here = "cuda" if torch.cuda.is_available() else "cpu"
+            raise ValueError(
+                f"the device {str(device)!r} cannot be used here ({str(error).splitlines()[0]}). "
+                f"Leave the choice to the program, or take {here!r}."
+            ) from None
+        return found
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
@@ -156,6 +202,10 @@ def load_model(
     download : bool, default False
         Allow a hub id that is not in the local hub cache to be fetched.
 
+    Returns
+    -------
+    LoadedModel
+
     Raises
     ------
     ValueError
@@ -166,6 +216,10 @@ def load_model(
         With ``download=True``: if the hub refuses, or cannot be reached.
     """
     name = os.fspath(name)
+    if not name.strip():
+        raise ValueError(
+            f"the model's name is empty; name {', '.join(PACKAGED_MODELS)} or a folder."
+        )
     if name == "glove":
         raise ValueError("'glove' is a table of word vectors, not a transformer: use load_encoder.")
     if name == "smollm2":

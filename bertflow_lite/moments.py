@@ -75,11 +75,19 @@ class RunningMoments:
             if self._first is None:
                 self._first = block[0].copy()
             self.varied = self.varied or bool((block != self._first).any())
-            mean = block.mean(axis=0, dtype=np.float64)
-            centered = block - mean
-            scatter = (
-                centered.T @ centered if self.full else np.einsum("ij,ij->j", centered, centered)
-            )
+            with np.errstate(over="ignore", invalid="ignore"):  # told below
+                mean = block.mean(axis=0, dtype=np.float64)
+                centered = block - mean
+                scatter = (
+                    centered.T @ centered
+                    if self.full
+                    else np.einsum("ij,ij->j", centered, centered)
+                )
+            if not (np.isfinite(scatter).all() and np.isfinite(mean).all()):
+                raise ValueError(
+                    f"values up to {np.abs(block).max():.0e} are too large: their squares "
+                    "overflow. Divide the embeddings by a constant first."
+                )
             self._merge(len(block), mean, scatter)
 
     def merge(self, other: RunningMoments) -> None:

@@ -18,7 +18,23 @@ __all__ = ["SentencePairs", "fingerprint_of"]
 
 
 def fingerprint_of(content: Sequence[Any]) -> str:
-    """16 hex digits over text and numbers in lists; the same on every machine."""
+    """Digest text and numbers, the same on every machine.
+
+    Parameters
+    ----------
+    content : sequence
+        What JSON can hold.
+
+    Returns
+    -------
+    str
+        16 hex digits, the start of a SHA-256.
+
+    Examples
+    --------
+    >>> fingerprint_of(["A cat sat.", 4.5])
+    '84b6609199742cd6'
+    """
     return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()[:16]
 
 
@@ -47,6 +63,21 @@ class SentencePairs:
     ------
     ValueError
         If the parts differ in length.
+
+    Examples
+    --------
+    >>> pairs = SentencePairs(
+    ...     "mine",
+    ...     "all",
+    ...     ("A cat sat.", "It rained."),
+    ...     ("A cat was sitting.", "A dog ran."),
+    ...     np.array([4.5, 0.0]),
+    ...     np.array(["mine", "mine"]),
+    ... )
+    >>> pairs
+    SentencePairs('mine', split='all': 2 pairs, 1 subset, gold 0.0 to 4.5)
+    >>> pairs.sentences
+    ['A cat sat.', 'It rained.', 'A cat was sitting.', 'A dog ran.']
     """
 
     name: str
@@ -134,7 +165,13 @@ class SentencePairs:
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a pandas table: sentence1, sentence2, gold, subset (and kind, style)."""
+        """Give the pairs as a pandas table.
+
+        Returns
+        -------
+        pandas.DataFrame, shape (n_pairs, 4 or more)
+            Columns sentence1, sentence2, gold, subset, and kind and style where there are such.
+        """
         import pandas as pd  # slow to import, and only needed here
 
         columns: dict[str, Any] = {

@@ -20,14 +20,42 @@ def cache_dir() -> Path:
         ``~/Library/Caches`` (macOS), ``%LOCALAPPDATA%`` (Windows). It need not exist yet.
     """
     if named := os.environ.get("BERTFLOW_CACHE"):
-        return Path(named).expanduser()
+        return expand(named)
     if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
+        base = _home() / "Library" / "Caches"
     elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        base = Path(os.environ.get("LOCALAPPDATA") or _home() / "AppData" / "Local")
     else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        base = Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache")
     return base / "bertflow-lite"
+
+
+def expand(path: str | os.PathLike[str]) -> Path:
+    """Put the home folder in place of ``~``; leave a ``~`` that stands for nobody as it is.
+
+    Parameters
+    ----------
+    path : str or path
+        Such as ``"~/data"``.
+
+    Examples
+    --------
+    >>> str(expand("~no-such-user/data")), str(expand("data"))
+    ('~no-such-user/data', 'data')
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # as under a user number that has no entry, in some containers
+        raise FileNotFoundError(
+            "there is no home folder to keep the cache in: set BERTFLOW_CACHE to a folder."
+        ) from None
 
 
 def data_file(name: str) -> Path:
@@ -74,5 +102,5 @@ def tidy_path(path: str | os.PathLike[str]) -> str:
     path = Path(path)
     try:
         return str(Path("~") / path.relative_to(Path.home()))
-    except ValueError:
+    except (ValueError, RuntimeError):  # not inside it, or there is none
         return str(path)

@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bertflow_lite.paths import tidy_path
+from bertflow_lite.paths import expand, tidy_path
 
 __all__ = ["check_data_dir", "find_files"]
 
 
 def check_data_dir(data_dir: str | os.PathLike[str] | None) -> None:
     """Raise FileNotFoundError where a caller named a folder that is none."""
-    if data_dir is not None and not Path(data_dir).expanduser().is_dir():
+    if data_dir is not None and not expand(data_dir).is_dir():
         raise FileNotFoundError(f"data_dir is {tidy_path(data_dir)}, which is no folder.")
 
 
@@ -57,7 +57,7 @@ def find_files(
     else:
         reasons.append("BERTFLOW_DATA is not set")
     for label, root in places.items():
-        root = root.expanduser()
+        root = expand(root)
         missing: Sequence[str] = files
         for step in inside:
             # Not `root / ".."`, which follows a symbolic link to somewhere else.

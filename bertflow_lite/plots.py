@@ -18,6 +18,8 @@ import plotly.io as pio
 from plotly.io.base_renderers import MimetypeRenderer
 from plotly.offline import get_plotlyjs_version
 
+__all__ = ["PALETTE", "RENDERER", "add_slider", "show", "use_book_renderer"]
+
 RENDERER = "bertflow"
 """Name of the renderer and of the template in Plotly's registries."""
 
@@ -99,12 +101,12 @@ def _to_html(figure: dict[str, Any]) -> str:
     script = (
         _SCRIPT.replace("@ID@", name)
         .replace("@ADDRESS@", f"https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js")
-        .replace("@FIGURE@", text.replace("</", "<\\/"))
+        .replace("@FIGURE@", text.replace("</", "<\\/").replace("<!--", "\\u003c!--"))
     )
     height = layout.get("height") or layout.get("template", {}).get("layout", {}).get("height", 420)
     label = html.escape(_alt_text(layout) or _title(layout) or "A figure", quote=True)
     return (
-        f'<div class="bertflow-figure" role="img" aria-label="{label}">'
+        f'<div class="bertflow-figure" role="figure" aria-label="{label}">'
         f'<div id="{name}" class="plotly-graph-div" style="height:{height}px;width:100%"></div>'
         f"<script>{script}</script></div>"
     )
@@ -175,6 +177,11 @@ def add_slider(
     -------
     plotly.graph_objects.Figure
         The same figure.
+
+    Raises
+    ------
+    ValueError
+        If the traces cannot be split evenly over the labels.
     """
     if not labels or len(fig.data) % len(labels):
         raise ValueError(

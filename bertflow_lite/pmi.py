@@ -100,11 +100,12 @@ class Decomposition:
 
     Attributes
     ----------
-    pmi, residual : ndarray, shape (n_contexts, n_words)
+    pmi : ndarray, shape (n_contexts, n_words)
     log_p : ndarray, shape (n_words,)
     lambda_c : ndarray, shape (n_contexts,)
         The mean over x of ``score - log p*(x|c)``; for a perfect fit the log-partition
         ``log sum_x exp(h_c . w_x)``.
+    residual : ndarray, shape (n_contexts, n_words)
     shares : dict of str to float
         ``Cov(term, score) / Var(score)``, every (c, x) pair counted once.  They sum to 1; terms
         that covary share the covariance evenly, and a share can be negative.
@@ -145,7 +146,8 @@ def make_world(
 
     Parameters
     ----------
-    n_words, n_contexts, n_topics : int, default 300, 400, 8 (the most topics)
+    n_words, n_contexts, n_topics : int, default 300, 400, 8
+        Sizes; 8 is the most topics, and there must be twice as many words and contexts as topics.
     zipf : float, default 1.0
         f(x) is proportional to rank^-zipf: at 0 all words are equally frequent.
     reliance_spread : float, default 0.3
@@ -157,8 +159,22 @@ def make_world(
         A word of the other language carries no topic and is `leak` times as likely; at zero the
         optimum would lie at infinity.
     seed : int, default 0
+        Seed of topics, frequencies and reliances.
 
-    A setting out of range is a ValueError.
+    Returns
+    -------
+    ToyWorld
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of range.
+
+    Examples
+    --------
+    >>> world = make_world(20, 30, 2)
+    >>> world.joint.shape, round(float(world.joint.sum()), 9)
+    ((30, 20), 1.0)
     """
     if kind not in ("product", "mixture"):
         raise ValueError(f"kind is {kind!r}; it must be 'product' or 'mixture'.")
@@ -201,11 +217,29 @@ def fit_softmax(
 
     Parameters
     ----------
-    world, width : ToyWorld, int
+    world : ToyWorld
+        The world.
+    width : int
+        Width of both kinds of vectors.
     seed, scale : int, float, default 0, 0.1
         Seed and standard deviation of the initial entries.
     max_iter : int, default 5000
         Most steps of L-BFGS.
+
+    Returns
+    -------
+    SoftmaxFit
+
+    Raises
+    ------
+    ValueError
+        If ``width`` or ``scale`` is not positive.
+
+    Examples
+    --------
+    >>> world = make_world(16, 16, 2)
+    >>> fit_softmax(world, 16).kl < 1e-6 < fit_softmax(world, 1).kl
+    True
     """
     if width < 1 or scale <= 0:
         raise ValueError(f"width is {width} and scale {scale}; both must be positive.")
@@ -230,7 +264,35 @@ def fit_softmax(
 
 
 def decompose(scores: Floats, conditional: Floats, p_word: Floats) -> Decomposition:
-    """Split scores h_c . w_x, shape (n_contexts, n_words), into the terms of Eq. 3."""
+    """Split scores h_c . w_x into the terms of Eq. 3.
+
+    Parameters
+    ----------
+    scores : ndarray, shape (n_contexts, n_words)
+        ``h @ w.T``.
+    conditional : ndarray, shape (n_contexts, n_words)
+        p*(x|c), all positive.
+    p_word : ndarray, shape (n_words,)
+        p*(x).
+
+    Returns
+    -------
+    Decomposition
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not belong together.
+
+    Examples
+    --------
+    Of perfect scores nothing is left over:
+
+    >>> world = make_world(16, 16, 2)
+    >>> parts = decompose(np.log(world.conditional), world.conditional, world.p_word)
+    >>> bool(abs(parts.residual).max() < 1e-12), round(sum(parts.shares.values()), 9)
+    (True, 1.0)
+    """
     if scores.shape != conditional.shape or p_word.shape != scores.shape[1:]:
         raise ValueError(
             f"scores {scores.shape}, conditional {conditional.shape} and p_word {p_word.shape} "
@@ -257,6 +319,24 @@ def needed_width(conditional: Floats, tolerance: float = 1e-8) -> int:
 
     The lambda_c are free, so it is the rank of ``log p*(x|c)`` with its row means taken off: the
     number of singular values above `tolerance` times the largest.
+
+    Parameters
+    ----------
+    conditional : ndarray, shape (n_contexts, n_words)
+        p*(x|c), all positive.
+    tolerance : float, default 1e-8
+        What counts as 0, beside the largest singular value.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    Two topics and the frequency, mixed log-linearly, are three directions:
+
+    >>> needed_width(make_world(40, 40, 2).conditional)
+    3
     """
     values = np.linalg.svd(_center_rows(np.log(conditional)), compute_uv=False)
     return int((values > tolerance * values[0]).sum())
@@ -270,7 +350,23 @@ def rebalance(h: Floats, w: Floats, share: float = 0.5) -> tuple[Floats, Floats]
     no more.  ``share=0.5`` is the solution of least ``|h|^2 + |w|^2``, the one an infinitesimal
     weight decay would choose; 0 makes the context vectors white, 1 puts all the spread into them.
 
-    Gives h, shape (n_contexts, rank), and w, shape (n_words, rank): empty directions are dropped.
+    Parameters
+    ----------
+    h, w : ndarray, shapes (n_contexts, width) and (n_words, width)
+        Context vectors and word vectors.
+    share : float, default 0.5
+        How much of the spread goes to the context vectors.
+
+    Returns
+    -------
+    h, w : ndarray, shapes (n_contexts, rank) and (n_words, rank)
+        Directions without spread are dropped.
+
+    Examples
+    --------
+    >>> h, w = rebalance(np.eye(3), 4 * np.eye(3))
+    >>> h.shape, bool(np.isclose((h**2).sum(), (w**2).sum()))
+    ((3, 2), True)
     """
     left, values, right = np.linalg.svd(_center_rows(h @ w.T), full_matrices=False)
     rank = int((values > 1e-9 * values[0]).sum())

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import platform
 import shlex
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any
 
 import torch
 
+from bertflow_lite.atomic import replacing
 from bertflow_lite.paths import data_file
 
 __all__ = ["load_run", "provenance", "store_run", "typed_command", "write_json"]
@@ -71,6 +70,10 @@ def typed_command(arguments: Sequence[str]) -> str:
     arguments : sequence of str
         What follows the program's name.
 
+    Returns
+    -------
+    str
+
     Examples
     --------
     >>> typed_command(["table", "3", "--model", "/home/me/nli-model", "--data", "mini-sts"])
@@ -118,12 +121,30 @@ def store_run(
 
 
 def load_run(table: str, name: str, folder: Path | None = None) -> dict[str, Any]:
-    """Read a stored run: a dict with ``table``, ``how`` and ``results``.
+    """Read a stored run.
+
+    Parameters
+    ----------
+    table, name : str
+        What was measured, and on which model (or other distinction).
+    folder : Path, optional
+        Default: ``data/results`` of the project.
+
+    Returns
+    -------
+    dict
+        ``table``; ``how`` (see `provenance`); ``results``, the numbers.
 
     Raises
     ------
     FileNotFoundError
         If there is no such run; the message names those there are.
+
+    Examples
+    --------
+    >>> run = load_run("sts", "glove")
+    >>> run["how"]["model"]
+    'glove'
     """
     folder = folder or data_file("results")
     path = folder / table / f"{name.replace('/', '--')}.json"
@@ -132,12 +153,26 @@ def load_run(table: str, name: str, folder: Path | None = None) -> dict[str, Any
         raise FileNotFoundError(
             f"no stored run {table}/{path.stem}. There are: {', '.join(there) or 'none'}."
         )
-    run: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        run: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"the stored run {table}/{path.stem} was cut or changed ({error}). Make it again, or "
+            "take a fresh copy."
+        ) from error
     return run
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON so that a reader sees the old file or the new one, never a part."""
+    """Write JSON so that a reader sees the old file or the new one, never a part.
+
+    Parameters
+    ----------
+    path : Path
+        The file; its folder is made if missing.
+    content : JSON-able
+        A NaN or an infinity is a ValueError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     write_text(path, text)
@@ -145,15 +180,8 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write text atomically: to a file beside it, then rename."""
-    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        Path(scratch).chmod(0o644)  # mkstemp makes it readable for its owner only
-        os.replace(scratch, path)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        file.write(text.encode("utf-8"))
 
 
 def _version(package: str) -> str:

@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["nearest"]
 
-# Rows of the larger matrix that are compared at once.
-_ROWS = 65_536
+# Candidates and queries that are compared at once: some 50 MB.
+_ROWS = 16_384
+_QUERIES = 256
 
 
 def nearest(
@@ -53,6 +54,11 @@ def nearest(
             f"queries and candidates need shapes (m, dim) and (n, dim); they have {asked.shape} "
             f"and {pool.shape}."
         )
+    if len(asked) > _QUERIES:
+        starts = range(0, len(asked), _QUERIES)
+        found = [nearest(asked[i : i + _QUERIES], pool, top=top) for i in starts]
+        each_rows, each_best = zip(*found, strict=True)
+        return np.concatenate(each_rows), np.concatenate(each_best)
     unit = _unit(asked)
     best_rows = np.empty((len(unit), 0), dtype=np.intp)
     best = np.empty((len(unit), 0), dtype=np.float32)

@@ -1,14 +1,10 @@
 """Sentences and rated pairs out of people's own files: text, TSV, CSV, JSONL and Parquet.
 
-Text is UTF-8 (a byte-order mark is fine).  Anything else is refused with the line, the byte and a
-guess at what the file is, since a wrong guess made silently would only show as odd scores.
+`text_tables` reads the formats; here columns are found, and cells become sentences and ratings.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import logging
 import math
 import os
@@ -19,14 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from bertflow_lite.pairs import SentencePairs, fingerprint_of
+from bertflow_lite.pairs import SentencePairs
+from bertflow_lite.text_tables import FORMATS, kind_of, read_lines, read_table
 
-__all__ = ["FORMATS", "SentenceFile", "read_pairs", "read_sentences"]
+__all__ = ["SentenceFile", "read_pairs", "read_sentences"]
 
 _log = logging.getLogger(__name__)
-
-FORMATS = (".txt", ".tsv", ".csv", ".jsonl", ".parquet")
-"""Endings that are understood."""
 
 # Names that a column of sentences, or the columns of a rated pair, go by.
 _TEXT_NAMES = ("sentence", "text", "sentences", "texts", "content")
@@ -72,6 +66,10 @@ def read_sentences(
     keep_empty : bool, default False
         Keep empty lines as empty sentences, so that row i of a result is line i of the file.
 
+    Returns
+    -------
+    SentenceFile
+
     Raises
     ------
     FileNotFoundError
@@ -81,14 +79,14 @@ def read_sentences(
         message says where and what to do.
     """
     path = Path(path)
-    kind = _kind(path)
+    kind = kind_of(path)
     entries: list[tuple[int, Any]]
     if kind == ".txt":
         if column is not None:
             raise ValueError(f"{path.name} is plain text and has no column {column!r}.")
-        entries = list(enumerate(_lines(path), start=1))
+        entries = list(enumerate(read_lines(path), start=1))
     else:
-        head, rows, numbers = _table(path, kind)
+        head, rows, numbers = read_table(path, kind)
         name = _column(path, head, column)
         entries = [(number, row.get(name)) for number, row in zip(numbers, rows, strict=True)]
     sentences, lines, skipped = [], [], 0
@@ -97,7 +95,8 @@ def read_sentences(
             value = ""  # a missing value of a table
         if not isinstance(value, str):
             raise ValueError(
-                f"{path.name}, row {number}: {value!r} is a number, not a sentence. "
+                f"{path.name}, row {number}: {value!r} is "
+                f"{'a number' if isinstance(value, int | float) else 'no text'}, not a sentence. "
                 "Name the column that holds the sentences."
             )
         if not value.strip() and not keep_empty:
@@ -139,13 +138,13 @@ def read_pairs(
         If a column is missing, a rating is no number, or no rated pair is left.
     """
     path = Path(path)
-    kind = _kind(path)
+    kind = kind_of(path)
     if kind == ".txt":
         raise ValueError(f"{path.name}: rated pairs come in {', '.join(FORMATS[1:])}.")
-    head, rows, numbers = _table(path, kind)
+    head, rows, numbers = read_table(path, kind)
     wanted = _pair_columns(path, head, rows, columns)
     if wanted is None:  # no header: its first row is data
-        head, rows, numbers = _table(path, kind, header=False)
+        head, rows, numbers = read_table(path, kind, header=False)
         wanted = _guess_pair_columns(path, head, rows)
     first, second, gold, missing = [], [], [], 0
     for number, row in zip(numbers, rows, strict=True):
@@ -172,133 +171,6 @@ def read_pairs(
         np.full(len(gold), name),
         source=f"file {path.name}",
     )
-
-
-def digest(sentences: Sequence[str]) -> str:
-    """16 hex digits over sentences in their order."""
-    return fingerprint_of(list(sentences))
-
-
-def _kind(path: Path) -> str:
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path.name!r} at the place you named.")
-    if path.is_dir():
-        raise ValueError(f"{path.name!r} is a folder; name a file.")
-    kind = path.suffix.lower()
-    if kind not in FORMATS:
-        raise ValueError(
-            f"{path.name}: the ending {path.suffix or '(none)'!r} is not one of "
-            f"{', '.join(FORMATS)}. An Excel sheet can be saved as CSV (UTF-8)."
-        )
-    return kind
-
-
-def _text(path: Path) -> str:
-    data = path.read_bytes()
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ValueError(f"{path.name} is UTF-16 (Excel's 'Unicode text'). Save it as UTF-8.")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        guess = data[error.start : error.start + 1].decode("windows-1252", errors="replace")
-        raise ValueError(
-            f"{path.name}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8 (in "
-            f"Windows-1252 it would be {guess!r}). Save the file as UTF-8, for example by "
-            f"iconv -f WINDOWS-1252 -t UTF-8."
-        ) from None
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise ValueError(f"{path.name}, line {line} holds a NUL character: is this a text file?")
-    return text
-
-
-def _lines(path: Path) -> list[str]:
-    # Not splitlines(): it would also split at U+2028 and at control characters inside a sentence.
-    text = _text(path).replace("\r\n", "\n").replace("\r", "\n")
-    lines = text.split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
-
-
-def _table(
-    path: Path, kind: str, *, header: bool = True
-) -> tuple[list[str], list[dict[str, Any]], list[int]]:
-    """Give the column names, the rows and the number of each row."""
-    if kind == ".parquet":
-        return _parquet(path)
-    if kind == ".jsonl":
-        return _jsonl(path)
-    if kind == ".tsv":  # quoting off: a lone quotation mark is a character like any other
-        cells = [line.split("\t") for line in _lines(path)]
-        numbers = list(range(1, len(cells) + 1))
-    else:
-        reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
-        cells, numbers = [], []
-        try:
-            for row in reader:
-                cells.append(row)
-                numbers.append(reader.line_num)
-        except csv.Error as error:
-            raise ValueError(
-                f"{path.name}, line {reader.line_num}: {error}. Quotation marks in a CSV must be "
-                "paired and doubled inside a cell; or save it as TSV, where they mean nothing."
-            ) from None
-    filled = [
-        (row, n) for row, n in zip(cells, numbers, strict=True) if any(cell.strip() for cell in row)
-    ]
-    if not filled:
-        raise ValueError(f"{path.name} is empty.")
-    width = len(filled[0][0])
-    for row, n in filled:
-        if len(row) != width:
-            raise ValueError(
-                f"{path.name}, line {n} has {len(row)} columns; the first line has {width}."
-            )
-    if header:
-        head = [name.strip() for name in filled[0][0]]
-        filled = filled[1:]
-        twice = [name for name in head if head.count(name) > 1]
-        if twice:
-            raise ValueError(f"{path.name} has two columns called {twice[0]!r}; rename one.")
-    else:
-        head = [f"column {k}" for k in range(1, width + 1)]
-    return head, [dict(zip(head, row, strict=True)) for row, _ in filled], [n for _, n in filled]
-
-
-def _jsonl(path: Path) -> tuple[list[str], list[dict[str, Any]], list[int]]:
-    rows: list[dict[str, Any]] = []
-    numbers: list[int] = []
-    for number, line in enumerate(_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"{path.name}, line {number} is not JSON: {error}") from None
-        if isinstance(value, str):
-            value = {"sentence": value}
-        if not isinstance(value, dict):
-            raise ValueError(
-                f"{path.name}, line {number} is neither an object such as "
-                '{"sentence": "..."} nor a string.'
-            )
-        rows.append(value)
-        numbers.append(number)
-    head = list(dict.fromkeys(key for row in rows for key in row))
-    return head, rows, numbers
-
-
-def _parquet(path: Path) -> tuple[list[str], list[dict[str, Any]], list[int]]:
-    import pyarrow.lib
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(path)
-    except (pyarrow.lib.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{path.name} cannot be read as Parquet: {reason}") from None
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return list(table.column_names), rows, list(range(1, len(rows) + 1))
 
 
 def _column(path: Path, head: list[str], column: str | None) -> str:
@@ -359,7 +231,7 @@ def _guess_pair_columns(path: Path, head: list[str], rows: list[dict[str, Any]])
 
 def _is_number(cell: Any) -> bool:
     try:
-        return math.isfinite(float(cell))
+        return math.isfinite(float(cell)) and "_" not in str(cell)  # Python would read 1_0 as 10
     except (TypeError, ValueError):
         return False
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import socket
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from bertflow_lite.atomic import replacing
 from bertflow_lite.runs import write_json
 from bertflow_lite.streaming import EmbeddingStream
 from bertflow_lite.text import check_sentences
@@ -86,16 +85,12 @@ def write_shard(
     started = time.perf_counter()
     vectors = encoder.encode(list(sentences), layers)
     file = _shard_file(folder, number)
-    handle, scratch = tempfile.mkstemp(prefix=f".{file.name}-", dir=folder)
-    with os.fdopen(handle, "wb") as opened:
+    with replacing(file) as opened:
         np.save(opened, vectors)
-    Path(scratch).chmod(0o644)
-    checksum = _sha256(Path(scratch))
-    os.replace(scratch, file)
     record = {
         "file": file.name,
         "rows": len(vectors),
-        "sha256": checksum,
+        "sha256": _sha256(file),
         "host": socket.gethostname(),
         "seconds": round(time.perf_counter() - started, 3),
     }
@@ -127,5 +122,12 @@ def _sha256(file: Path) -> str:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it holds no object")
+    except ValueError as error:
+        raise ValueError(
+            f"{file} was cut or changed ({error}). Remove what was encoded there, and encode anew."
+        ) from error
     return content

@@ -12,6 +12,8 @@ __all__ = ["Floats", "as_rows", "as_values", "auc", "cosine", "rank_correlation"
 
 Floats = NDArray[np.float64]
 
+ROUNDING = 16 * float(np.finfo(np.float64).eps)
+
 
 def cosine(a: ArrayLike, b: ArrayLike) -> Floats:
     """Cosine of the angle between each row of `a` and the same row of `b`.
@@ -30,6 +32,11 @@ def cosine(a: ArrayLike, b: ArrayLike) -> Floats:
     ------
     ValueError
         If the shapes differ, or a row holds NaN or infinity.
+
+    Examples
+    --------
+    >>> cosine([[1.0, 0.0], [3.0, 4.0]], [[0.0, 2.0], [6.0, 8.0]]).round(6)
+    array([0., 1.])
     """
     first, second = as_rows(a, "the first array"), as_rows(b, "the second array")
     if first.shape != second.shape:
@@ -60,12 +67,23 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
     ValueError
         If the lengths differ, a value is NaN or infinite, or the correlation is undefined
         because one side is constant (or has fewer than two values).
+
+    Examples
+    --------
+    >>> round(spearman([0.1, 0.2, 0.9], [1, 4, 9]), 6)  # the same order
+    1.0
     """
     first, second = as_values(x, "x"), as_values(y, "y")
     if len(first) != len(second):
         raise ValueError(f"x has {len(first)} values, but y has {len(second)}.")
     for values, side in ((first, "x"), (second, "y")):
-        if len(values) < 2 or values.min() == values.max():
+        if len(values) == 1:
+            raise ValueError(
+                "Spearman's correlation is undefined: there is one value only. Give at least two "
+                "pairs, and many more for a score that means something."
+            )
+        # Cosines of equal embeddings differ from 1 by rounding, and rounding has no order.
+        if len(values) == 0 or np.ptp(values) <= ROUNDING * np.abs(values).max():
             raise ValueError(
                 f"Spearman's correlation is undefined: all {len(values)} values of {side} are the "
                 "same, so they have no order. (Embeddings that are all alike give this.)"
@@ -85,10 +103,20 @@ def auc(labels: ArrayLike, scores: ArrayLike) -> float:
     scores : array-like of float, shape (n,)
         How sure the model is; higher means "true".
 
+    Returns
+    -------
+    float
+        From 0 to 100.
+
     Raises
     ------
     ValueError
         If lengths differ, a score is not finite, or the labels are not both 0 and 1.
+
+    Examples
+    --------
+    >>> auc([0, 0, 1, 1], [0.1, 0.6, 0.5, 0.9])  # of four comparisons, one is wrong
+    75.0
     """
     from sklearn.metrics import roc_auc_score
 
@@ -102,7 +130,23 @@ def auc(labels: ArrayLike, scores: ArrayLike) -> float:
 
 
 def rank_correlation(x: Floats, y: Floats) -> Floats:
-    """Spearman along the last axis, for any number of rows; NaN where one side is constant."""
+    """Spearman along the last axis, for any number of rows.
+
+    Parameters
+    ----------
+    x, y : ndarray, shape (..., n)
+        Values to compare.
+
+    Returns
+    -------
+    ndarray of float64, shape (...)
+        From -1 to 1; NaN where one side is constant.
+
+    Examples
+    --------
+    >>> rank_correlation(np.array([[1, 2, 3], [3, 2, 1]]), np.array([4, 5, 6])).round(6)
+    array([ 1., -1.])
+    """
     ranks_x, ranks_y = rankdata(x, axis=-1), rankdata(y, axis=-1)
     middle = (x.shape[-1] + 1) / 2  # the mean of the ranks 1..n, ties or not
     ranks_x, ranks_y = ranks_x - middle, ranks_y - middle
@@ -128,7 +172,29 @@ def _to_numpy(values: Any) -> NDArray[Any]:
 
 
 def as_rows(values: ArrayLike, what: str) -> Floats:
-    """Return embeddings as a float64 array, shape (n, dim); `what` names them in an error."""
+    """Return embeddings as a float64 array.
+
+    Parameters
+    ----------
+    values : array-like or torch tensor, shape (n, dim)
+        Embeddings of any type.
+    what : str
+        What to call them in an error.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, dim)
+
+    Raises
+    ------
+    ValueError
+        If they are not 2-D, or a value is not finite.
+
+    Examples
+    --------
+    >>> as_rows([[1, 2]], "the vectors")
+    array([[1., 2.]])
+    """
     rows = _to_numpy(values).astype(np.float64)
     if rows.ndim != 2:
         raise ValueError(f"Embeddings are a 2-d array, a row each; {what} has shape {rows.shape}.")
@@ -142,7 +208,29 @@ def as_rows(values: ArrayLike, what: str) -> Floats:
 
 
 def as_values(values: ArrayLike, what: str) -> Floats:
-    """Return values as a float64 array, shape (n,); `what` names them in an error."""
+    """Return values as a float64 array.
+
+    Parameters
+    ----------
+    values : array-like or torch tensor, shape (n,)
+        Values of any type.
+    what : str
+        What to call them in an error.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+
+    Raises
+    ------
+    ValueError
+        If they are not 1-D, or a value is not finite.
+
+    Examples
+    --------
+    >>> as_values([1, 2], "the scores")
+    array([1., 2.])
+    """
     array = _to_numpy(values).astype(np.float64)
     if array.ndim != 1:
         raise ValueError(f"{what} must be a 1-d array, but has shape {array.shape}.")

@@ -34,13 +34,18 @@ class Parts:
         self.parts = parts
         self.starts = [0]  # the first row of each part, and the number of rows
         width: int | None = None
+        kind: Any = None
         for part in parts:
             array, name = _open(part)
             if array.ndim != 2:
                 raise ValueError(f"{name} has shape {array.shape}; it must be 2-D, (rows, dim).")
             if width is not None and array.shape[1] != width:
                 raise ValueError(f"{name} has {array.shape[1]} columns, those before it {width}.")
-            width = array.shape[1]
+            if kind not in (None, array.dtype):  # one would be rounded to the other, unseen
+                raise ValueError(
+                    f"{name} holds {array.dtype}, those before it {kind}: write them all as one."
+                )
+            width, kind = array.shape[1], array.dtype
             self.starts.append(self.starts[-1] + len(array))
         self.n_rows: int | None = self.starts[-1]
         if not self.n_rows:
@@ -136,6 +141,11 @@ class Mapped:
             except ValueError as error:
                 last = row + len(block) - 1
                 raise ValueError(f"in rows {row} to {last}: {error}") from error
+            if len(result) != len(block):
+                raise ValueError(
+                    f"the function gave {len(result)} rows for the {len(block)} rows from {row} "
+                    "on: it must give one for each."
+                )
             yield row, result
 
 
@@ -162,7 +172,12 @@ def _files_at(path: Path) -> list[Any]:
         raise FileNotFoundError(f"there is no file or folder {path}.")
     manifest = path / "manifest.json"
     if manifest.exists():
-        content = json.loads(manifest.read_text(encoding="utf-8"))
+        try:
+            content = dict(json.loads(manifest.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{manifest} was cut or changed ({error}). Remove the folder, and encode anew."
+            ) from error
         if not content.get("complete", True):
             raise ValueError(
                 f"{path} is not complete: encoding into it was stopped. Run it again; it does "
@@ -180,8 +195,10 @@ def _open(part: Any) -> tuple[NDArray[Any], str]:
         return part, "the array"
     try:
         return np.load(part, mmap_mode="r"), part.name
-    except ValueError as error:
-        raise ValueError(f"{part.name} cannot be read: {error}") from error
+    except (ValueError, EOFError) as error:
+        raise ValueError(
+            f"{part.name} cannot be read: {error}. It was cut, or is no .npy file of numbers."
+        ) from error
 
 
 def _rows_in(size: int, array: NDArray[Any]) -> int:

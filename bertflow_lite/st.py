@@ -62,19 +62,44 @@ class LayerPooling(Module):
         super().__init__()
         if pooling not in ("mean", "cls"):
             raise ValueError(f"pooling is {pooling!r}; it must be 'mean' or 'cls'.")
-        if not hidden_states:
-            raise ValueError("hidden_states is empty: name at least one.")
+        if not hidden_states or min(hidden_states) < 0:
+            raise ValueError(
+                f"hidden_states is {list(hidden_states)}; name at least one, counted from 0."
+            )
         self.hidden_states = list(hidden_states)
         self.embedding_dimension = embedding_dimension
         self.pooling = pooling
 
     def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
-        """Set ``sentence_embedding``, shape (batch, dim), from ``all_layer_embeddings``."""
+        """Set ``sentence_embedding`` from ``all_layer_embeddings``.
+
+        Parameters
+        ----------
+        features : dict
+            What the modules before it have made.
+        **kwargs
+            Not used.
+
+        Returns
+        -------
+        dict
+            The same, with ``sentence_embedding``: Tensor, shape (batch, dim).
+
+        Raises
+        ------
+        ValueError
+            If there are too few hidden states, or the attention mask has another shape.
+        """
         states = features.get("all_layer_embeddings")
         if states is None:
             raise ValueError(
                 "LayerPooling needs all hidden states: make the transformer with "
                 "config_kwargs={'output_hidden_states': True}."
+            )
+        if max(self.hidden_states) >= len(states):
+            raise ValueError(
+                f"hidden state {max(self.hidden_states)} is asked for; the transformer gives "
+                f"{len(states)}, counted from 0."
             )
         mask = features["attention_mask"]
         if mask.shape != states[0].shape[:2]:
@@ -87,11 +112,24 @@ class LayerPooling(Module):
         return features
 
     def get_embedding_dimension(self) -> int:
-        """Width of the sentence embedding."""
+        """Width of the sentence embedding.
+
+        Returns
+        -------
+        int
+        """
         return self.embedding_dimension
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
-        """Write the settings; there are no weights."""
+        """Write the settings; there are no weights.
+
+        Parameters
+        ----------
+        output_path : str
+            An existing folder.
+        *args, **kwargs
+            Not used.
+        """
         self.save_config(output_path)
 
 
@@ -139,7 +177,20 @@ class Calibration(Module):
         self.embedding_dimension = width_out(list_steps(calibrator)[-1][1])
 
     def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
-        """Replace ``sentence_embedding``, shape (batch, dim) -> (batch, width)."""
+        """Replace ``sentence_embedding``, shape (batch, dim), by its calibrated form.
+
+        Parameters
+        ----------
+        features : dict
+            What the modules before it have made.
+        **kwargs
+            Not used.
+
+        Returns
+        -------
+        dict
+            The same, with ``sentence_embedding``: Tensor, shape (batch, width).
+        """
         x: Tensor = features["sentence_embedding"]
         with torch.autocast(x.device.type, enabled=False):
             features["sentence_embedding"] = self.steps(
@@ -148,15 +199,33 @@ class Calibration(Module):
         return features
 
     def get_embedding_dimension(self) -> int:
-        """Width of the calibrated embedding."""
+        """Width of the calibrated embedding.
+
+        Returns
+        -------
+        int
+        """
         return self.embedding_dimension
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Say what it does, for the printed form of a model."""
+        """Say what it does, for the printed form of a model.
+
+        Returns
+        -------
+        dict
+        """
         return {"calibrator": str(self.calibrator), "embedding_dimension": self.embedding_dimension}
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
-        """Write the calibrator's files; always safetensors, whatever is asked for."""
+        """Write the calibrator's files; always safetensors, whatever is asked for.
+
+        Parameters
+        ----------
+        output_path : str
+            An existing folder.
+        *args, **kwargs
+            Not used.
+        """
         write_files(Path(output_path), artifact_files(self.calibrator, self.origin))
 
     @classmethod
@@ -171,7 +240,30 @@ class Calibration(Module):
         init_defaults: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Load from a saved model; every check of `artifacts.load` applies."""
+        """Load from a saved model; every check of `artifacts.load` applies.
+
+        Parameters
+        ----------
+        model_name_or_path : str
+            A folder, or a model of the hub.
+        subfolder : str, default ""
+            The folder of this module within it.
+        token, cache_folder, revision, local_files_only
+            How sentence-transformers gets a model from the hub.
+        init_defaults, **kwargs
+            Not used.
+
+        Returns
+        -------
+        Calibration
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such folder, or a file is missing.
+        ValueError
+            If a file was cut or changed or is none of ours.
+        """
         folder = cls.load_dir_path(
             model_name_or_path,
             subfolder=subfolder,

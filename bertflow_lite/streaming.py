@@ -8,7 +8,6 @@ calibrators fit on one, and transform one to another.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow_lite.atomic import replacing
 from bertflow_lite.sources import FloatArray, Mapped, mapping, source_of
 
 __all__ = ["EmbeddingStream", "as_stream"]
@@ -94,14 +94,33 @@ class EmbeddingStream:
             yield block
 
     def share(self, first: int, step: int) -> Iterator[NDArray[Any]]:
-        """Give every ``step``-th block from number ``first`` on, and read only these of a file."""
+        """Give some of the blocks, and read only these of a file.
+
+        Parameters
+        ----------
+        first, step : int
+            Every ``step``-th block from number ``first`` on, counted from 0.
+
+        Yields
+        ------
+        ndarray, shape (rows, dim)
+            A copy of each block.
+        """
         for _, block in self._source.numbered(self.block_bytes, None, (first, step)):
             yield block
 
     def map(self, function: Callable[[Any], FloatArray]) -> EmbeddingStream:
         """Give the stream of ``function(block)``, computed when it is read.
 
-        A ValueError of the function is raised with the numbers of the rows it is about.
+        Parameters
+        ----------
+        function : callable
+            Takes a block, shape (rows, dim), and gives an array with as many rows.  A ValueError
+            that it raises is raised with the numbers of the rows it is about.
+
+        Returns
+        -------
+        EmbeddingStream
         """
         mapped = EmbeddingStream(
             Mapped(self._source, function),
@@ -111,7 +130,12 @@ class EmbeddingStream:
         return mapped
 
     def read(self) -> FloatArray:
-        """Read everything into memory; shape (n_rows, dim)."""
+        """Read everything into memory.
+
+        Returns
+        -------
+        ndarray, shape (n_rows, dim)
+        """
         if self.n_rows is None:
             return np.concatenate(list(self))
         out: FloatArray | None = None
@@ -192,26 +216,52 @@ class EmbeddingStream:
         """Write all rows to a ``.npy`` file, block by block, and give it memory-mapped.
 
         The file appears under its name when it is complete; an interrupted run leaves none.
+
+        Parameters
+        ----------
+        path : str or path
+            Ends in ``.npy``; its folder is made if missing, a file that is there is replaced.
+
+        Returns
+        -------
+        numpy.memmap, shape (n_rows, dim)
+            Read-only.
+
+        Raises
+        ------
+        ValueError
+            For another ending, or a source without rows.
         """
         path = Path(path)
         if path.suffix != ".npy":
             raise ValueError(f"{path.name!r} must end in .npy, the format that is written.")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                _write_npy(file, iter(self))
-            Path(scratch).chmod(0o644)  # mkstemp makes it readable for its owner only
-            os.replace(scratch, path)
-        except BaseException:
-            Path(scratch).unlink(missing_ok=True)
-            raise
+        with replacing(path) as file:
+            _write_npy(file, iter(self))
         mapped: np.memmap[Any, Any] = np.load(path, mmap_mode="r")
         return mapped
 
 
 def as_stream(x: Any) -> EmbeddingStream | None:
-    """Give ``x`` as a stream if it is one, a path, an iterator or a memory-mapped array."""
+    """Give what is read block by block as a stream.
+
+    Parameters
+    ----------
+    x : anything
+        What a caller handed in as embeddings.
+
+    Returns
+    -------
+    EmbeddingStream or None
+        The stream, if ``x`` is one, a path, an iterator or a memory-mapped array; None for
+        anything else, such as an array in memory.
+
+    Examples
+    --------
+    >>> as_stream(np.ones((3, 2))) is None
+    True
+    >>> as_stream(iter([np.ones((3, 2))]))
+    EmbeddingStream(n_rows=None, once=True)
+    """
     if isinstance(x, EmbeddingStream):
         return x
     if isinstance(x, (str, os.PathLike, Iterator)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 __all__ = ["check_sentences", "split_words"]
@@ -19,10 +19,18 @@ def check_sentences(sentences: Sequence[str]) -> list[str]:
         raise ValueError(
             f"sentences is of type {type(sentences).__name__}; give a list of sentences."
         )
+    if isinstance(sentences, (Set, Mapping)):
+        raise ValueError(
+            f"sentences is a {type(sentences).__name__}, whose order is none of yours, so rows of "
+            "vectors could not be told apart: give a list."
+        )
     texts: list[Any] = list(sentences)
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"sentence {row} is of type {type(text).__name__}, not str.")
+            raise ValueError(
+                f"sentence {row} is of type {type(text).__name__}, not str. Leave it out, or put "
+                "'' where a row must stay."
+            )
         try:
             text.encode()
         except UnicodeEncodeError as error:

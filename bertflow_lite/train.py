@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from bertflow_lite.flat_parameters import FlatParameters
 from bertflow_lite.flow import Glow
+from bertflow_lite.memory import OutOfMemoryError, is_out_of_memory, largest_that_fits
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -58,7 +59,22 @@ class FlowHistory:
 
 
 def bits_per_dim(flow: Glow, data: Tensor, batch_size: int = 4096) -> float:
-    """Mean negative log-density of ``data``, shape (n, dim), in bits per dimension."""
+    """Mean negative log-density in bits per dimension, the loss of Eq. 4 in other units.
+
+    Parameters
+    ----------
+    flow : Glow
+        The flow.
+    data : Tensor, shape (n, dim)
+        Embeddings, on the flow's device and in its float type.
+    batch_size : int, default 4096
+        Rows that pass through the flow at once.
+
+    Returns
+    -------
+    float
+        Nats / (dim log 2).  It can be negative: a density may exceed 1.
+    """
     with torch.inference_mode():
         total = sum(float(flow.log_prob(part).double().sum()) for part in data.split(batch_size))
     return -total / (len(data) * data.shape[1] * math.log(2))
@@ -122,6 +138,9 @@ def train_flow(
     NonFiniteLossError
         When a batch's loss or its gradient is NaN or infinite.  The flow keeps the weights from
         before that step, which are finite.
+    OutOfMemoryError
+        When there is no memory for a batch; the message names a size that fits.  The flow keeps
+        the weights from before that step.
     ValueError
         For empty data, or settings that make no sense.
     """
@@ -157,14 +176,19 @@ def train_flow(
         for epoch in range(epochs):
             before = history.steps
             for batch in batches_of(epoch):
-                if accelerator is None:
-                    loss = loss_of(batch)
-                    mean_loss = loss
-                    loss.backward()
-                else:
-                    loss = loss_of(_share(batch, accelerator))
-                    mean_loss = accelerator.reduce(loss.detach(), reduction="mean")
-                    accelerator.backward(loss)
+                try:
+                    if accelerator is None:
+                        loss = loss_of(batch)
+                        mean_loss = loss
+                        loss.backward()
+                    else:
+                        loss = loss_of(_share(batch, accelerator))
+                        mean_loss = accelerator.reduce(loss.detach(), reduction="mean")
+                        accelerator.backward(loss)
+                except (RuntimeError, MemoryError) as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    raise _out_of_memory(loss_of, batch, history.steps) from error
                 flat.take_gradients()
                 norm = torch.nn.utils.clip_grad_norm_([flat.vector], clip_at)
                 value = mean_loss.item()
@@ -185,6 +209,15 @@ def train_flow(
             history.epoch_loss.append(sum(history.loss[before:]) / (history.steps - before))
     logger.info("flow: %d steps in %.1f s", history.steps, history.seconds)
     return history
+
+
+def _out_of_memory(loss_of: nn.Module, batch: Tensor, step: int) -> OutOfMemoryError:
+    """Find a batch that fits, for the advice; its gradients are thrown away."""
+    fits = largest_that_fits(len(batch), lambda size: loss_of(batch[:size]).backward())
+    advice = f"batch_size={fits} fits" if fits else "not even one row fits: take a smaller width"
+    return OutOfMemoryError(
+        f"no memory on {batch.device} for a batch of {len(batch)} rows at step {step}; {advice}."
+    )
 
 
 class _Loss(nn.Module):
@@ -244,7 +277,13 @@ class ReleasedCodeAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Move every parameter once."""
+        """Move every parameter once.
+
+        Parameters
+        ----------
+        closure : None
+            Torch's place for a function that computes the loss again; not used.
+        """
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is None:

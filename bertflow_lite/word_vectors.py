@@ -29,6 +29,13 @@ class WordVectorEncoder:
         The words, most frequent first.
     name : str
         What to call it.
+
+    Examples
+    --------
+    >>> encoder = WordVectorEncoder(np.eye(3, dtype=np.float32), ["a", "cat", "sat"], "three words")
+    >>> encoder.encode(["A cat.", "unknown"])
+    array([[0.5, 0.5, 0. ],
+           [0. , 0. , 0. ]], dtype=float32)
     """
 
     def __init__(self, vectors: NDArray[np.float32], words: Sequence[str], name: str) -> None:
@@ -74,7 +81,17 @@ class WordVectorEncoder:
 
 @lru_cache(maxsize=1)
 def load_glove() -> WordVectorEncoder:
-    """GloVe 6B, 50-d, from its package; FileNotFoundError with the pip command if it is missing."""
+    """Load GloVe 6B, 50-d, 400,000 words, from its package.
+
+    Returns
+    -------
+    WordVectorEncoder
+
+    Raises
+    ------
+    FileNotFoundError
+        If the package is not installed; the message has the pip command.
+    """
     import pandas as pd
 
     folder = packaged_path("glove")

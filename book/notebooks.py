@@ -7,8 +7,9 @@ and committed with its outputs.
     python book/notebooks.py run [NAME ...]     write, then execute in place
     python book/notebooks.py check [NAME ...]   say what is out of step; exit status 1 if any is
 
-A page without code cells stays Markdown and gets no notebook. The first code cell of a chapter is
-tagged `setup` and holds one comment in the source, such as
+A page without code cells stays Markdown and gets no notebook. `write` and `run` also bring
+book/status.md in step, which shows when each chapter was run, with what, and for how long. The
+first code cell of a chapter is tagged `setup` and holds one comment in the source, such as
 
     # setup: MODEL="smollm2", DATA="mini-sts"
 
@@ -19,14 +20,17 @@ of _config.yml.
 from __future__ import annotations
 
 import argparse
+import datetime
 import difflib
 import hashlib
 import json
 import os
+import platform
 import re
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +44,7 @@ ROOT = BOOK.parent
 SETUP_TAGS = ["setup", "hide-input", "nbval-ignore-output"]
 SETUP_DEFAULTS = {"MODEL": "smollm2", "DATA": "mini-sts"}
 CELL_TIMEOUT = 900
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 KERNEL_ENV = {
     # Sums on a set number of threads come out the same on every run.
@@ -59,6 +64,9 @@ METADATA = {
         "pygments_lexer": "ipython3",
     },
 }
+WIDGET = "application/vnd.jupyter.widget-view+json"
+RUN = "bertflow_run"  # where a notebook's metadata say how it was run
+PACKAGES = ("bertflow-lite", "torch", "transformers", "numpy", "scikit-learn", "plotly")
 # Absolute paths of some machine: this one's, or the usual homes. The character before must not be
 # one that occurs in a URL, a relative path or base64 data.
 _PLACES = [re.escape(str(place)) for place in (ROOT, Path.home(), Path(sys.prefix))]
@@ -150,6 +158,8 @@ def combine(new: NotebookNode, old: NotebookNode) -> NotebookNode:
                 target.execution_count = source.execution_count
                 if "execution" in source.metadata:
                     target.metadata["execution"] = source.metadata["execution"]
+    if RUN in old.metadata:
+        new.metadata[RUN] = old.metadata[RUN]
     return new
 
 
@@ -192,9 +202,21 @@ def run(source: Path) -> float:
     start = time.perf_counter()
     client.execute(env={**os.environ, **KERNEL_ENV})
     seconds = time.perf_counter() - start
-    notebook.metadata = nbformat.from_dict(METADATA)
+    for cell in notebook.cells:  # an explorer is nothing without its kernel, and its id is random
+        if cell.cell_type == "code":
+            cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
+    notebook.metadata = nbformat.from_dict({**METADATA, RUN: _describe_run(seconds)})
     save(notebook, source.with_suffix(".ipynb"))
     return seconds
+
+
+def _describe_run(seconds: float) -> dict[str, Any]:
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "seconds": round(seconds, 1),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "versions": {"python": platform.python_version()} | {p: version(p) for p in PACKAGES},
+    }
 
 
 def _output_text(output: NotebookNode) -> str:
@@ -258,6 +280,14 @@ def main(argv: list[str] | None = None) -> int:
         for problem in check(source):
             print(f"{name}: {problem}", file=sys.stderr)
             status = 1
+    import status as page
+
+    if arguments.action == "check":
+        for problem in page.check():
+            print(problem, file=sys.stderr)
+            status = 1
+    else:
+        page.write()
     if status:
         print("`make run` brings all notebooks in step and executes them.", file=sys.stderr)
     return status

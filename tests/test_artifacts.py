@@ -581,3 +581,19 @@ def test_a_loaded_calibrator_can_be_fitted_anew_but_not_further(tmp_path):
     with pytest.raises(ValueError, match=r"was loaded.*cannot be fitted further"):
         loaded.partial_fit(x)
     assert_array_equal(loaded.fit(x + 1).mean_, Standardizer().fit(x + 1).mean_)
+
+
+def test_words_about_the_data_keep_to_their_cell_of_the_card(tmp_path):
+    said = "two lines\n| of |\r\nwords"
+    folder = save(Standardizer().fit(embeddings()), tmp_path / "c", data=said)
+    assert read_description(folder)["data"] == {"description": said}
+    assert "| data | two lines / of / words |\n" in (folder / "README.md").read_text()
+
+
+def test_sentences_with_line_ends_have_a_fingerprint_of_their_own(tmp_path):
+    x = embeddings()
+    prints = [
+        read_description(save(Standardizer().fit(x), tmp_path / str(i), data=data))["data"]
+        for i, data in enumerate((["a\nb", "c"], ["a", "b\nc"]))
+    ]
+    assert prints[0]["fingerprint"] != prints[1]["fingerprint"]

@@ -1,10 +1,11 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bertflow_lite import load_sts
+from bertflow_lite import Whitener, load_sts
 from bertflow_lite.cli import app
 
 pytestmark = pytest.mark.usefixtures("minilm")
@@ -113,3 +114,39 @@ def test_export_loads_in_sentence_transformers(own, tmp_path):
     model = sentence_transformers.SentenceTransformer(str(out), device="cpu")
     sentences = load_sts("mini-sts").sentences[:20]
     assert np.allclose(model.encode(sentences), np.load(tmp_path / "v.npy")[:20], atol=1e-4)
+
+
+def test_an_export_that_fails_leaves_nothing_behind(own, tmp_path, monkeypatch):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+
+    def stop(self, path, **options):
+        (Path(path)).mkdir()
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(sentence_transformers.SentenceTransformer, "save", stop)
+    result = run("export", own / "flow", "--out", tmp_path / "models" / "m")
+    assert result.exit_code == 1 and "the disk is full" in result.stderr
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_a_calibrator_that_names_no_encoder_asks_for_one(own, tmp_path):
+    raw = np.random.default_rng(0).normal(size=(40, 384))
+    Whitener(8).fit(raw).save(tmp_path / "nameless")
+    out = tmp_path / "v.npy"
+    args = ("encode", own / "sentences.txt", "--out", out, "--with", tmp_path / "nameless")
+    result = run(*args)
+    assert result.exit_code == 1 and "name it by --model" in result.stderr
+    assert not out.exists()
+    assert "--layers" in run(*args, "--model", "minilm").stderr
+    result = run(*args, "--model", "minilm", "--layers", "4")
+    assert result.exit_code == 0, result.output
+
+
+def test_an_encoder_that_was_a_folder_is_asked_for(own, tmp_path, tiny_bert_folder):
+    model = ("--model", tiny_bert_folder, "--max-length", "24", "--calibrate", "whiten:2")
+    fitted = tmp_path / "fitted"
+    assert run("fit", own / "sentences.txt", "--out", fitted, *model).exit_code == 0
+    search = ("similar", "the cat sat", "--in", own / "sentences.txt", "--with", fitted)
+    result = run(*search)
+    assert result.exit_code == 1 and "say by --model where it is" in result.stderr
+    assert run(*search, "--model", tiny_bert_folder).exit_code == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.pipeline import make_pipeline
 
 from bertflow_lite import FlowCalibrator, Standardizer, Whitener
 from bertflow_lite.distributed import WorkerError, encode_sharded, fit_sharded
@@ -248,3 +249,5 @@ def test_fit_sharded_alone_is_fit():
     assert_array_equal(fit_sharded(Whitener(), x).variances_, Whitener().fit(x).variances_)
     with pytest.raises(ValueError, match="an iterator cannot be read by several processes"):
         fit_sharded(Whitener(), iter([x]))
+    with pytest.raises(ValueError, match="a Pipeline is none of the calibrators"):
+        fit_sharded(make_pipeline(Standardizer(), Whitener()), x)

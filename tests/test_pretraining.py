@@ -266,3 +266,19 @@ def test_a_loss_that_is_no_number_stops_the_run(corpus, tokenizer, tmp_path, mon
 def test_a_recipe_checks_itself(wrong) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong)) if "heads" not in wrong else "heads"):
         Recipe(**wrong)
+
+
+def test_the_command(text: Path, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from bertflow_lite.cli import app
+
+    base = ["pretrain", "--corpus", str(text), "--out", str(tmp_path / "run")]
+    run = CliRunner().invoke(
+        app, [*base, "--config", "tiny", "--tokens", "2000", "--device", "cpu"]
+    )
+    assert run.exit_code == 0, run.output
+    assert "held-out loss" in run.stdout and "models in run" in run.stdout
+    for wrong, says in ((["--config", "huge"], "no config 'huge'"), ([], "either tokens or")):
+        run = CliRunner().invoke(app, [*base, *wrong])
+        assert run.exit_code == 1 and says in run.stderr

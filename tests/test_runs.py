@@ -36,7 +36,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     def fail(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("bertflow_lite.runs.os.replace", fail)
+    monkeypatch.setattr("bertflow_lite.atomic.os.replace", fail)
     with pytest.raises(OSError, match="no space"):
         write_json(path, {"version": 2})
     assert json.loads(path.read_text()) == {"version": 1}

@@ -38,3 +38,13 @@ def test_memory_map(tmp_path):
     np.save(tmp_path / "pool.npy", pool)
     mapped = np.load(tmp_path / "pool.npy", mmap_mode="r")
     assert nearest(pool[:2], mapped, top=1)[0].tolist() == [[0], [1]]
+
+
+def test_many_queries_are_searched_in_parts(monkeypatch):
+    monkeypatch.setattr(search, "_QUERIES", 4)
+    rng = np.random.default_rng(0)
+    queries, pool = rng.normal(size=(11, 6)), rng.normal(size=(50, 6))
+    expected = cosine_similarity(queries, pool)
+    indices, cosines = nearest(queries, pool, top=3)
+    assert np.array_equal(indices, np.argsort(-expected, axis=1, kind="stable")[:, :3])
+    assert cosines.shape == (11, 3) and cosines.dtype == np.float32

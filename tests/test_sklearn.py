@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import pickle
 import warnings
 
@@ -186,12 +184,3 @@ def test_a_search_on_real_embeddings_of_the_books_own_pairs(minilm):
     search = GridSearchCV(PairSimilarity(), {"calibrator": [None, Standardizer()]}, cv=KFold(3))
     search.fit(rows, gold)
     assert 0.2 < search.best_score_ < 1
-
-
-@pytest.mark.parametrize(
-    "module", ["streaming", "moments", "linear", "calibrate", "model_selection", "distributed"]
-)
-def test_examples_in_the_documentation_run(module):
-    found = importlib.import_module(f"bertflow_lite.{module}")
-    result = doctest.testmod(found, optionflags=doctest.ELLIPSIS)
-    assert result.attempted >= 2 and result.failed == 0

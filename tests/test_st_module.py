@@ -201,6 +201,10 @@ def test_damaged_and_foreign_models_are_refused(tiny_bert: Encoder, sentences, t
     (tmp_path / "evil.py").write_text("raise SystemExit('ran')")
     with pytest.raises(ValueError, match=r"'evil.Module', which is neither"):
         load_sentence_transformer(path)
+    for content, message in (("{", "was cut or changed"), ('[{"idx": 0}]', "no list of modules")):
+        (path / "modules.json").write_text(content)
+        with pytest.raises(ValueError, match=message):
+            load_sentence_transformer(path)
     with pytest.raises(FileNotFoundError, match="no saved SentenceTransformer"):
         load_sentence_transformer(tmp_path)
 
@@ -344,6 +348,11 @@ def test_layer_pooling_says_what_it_needs():
         LayerPooling([1], 4, "max")
     with pytest.raises(ValueError, match="name at least one"):
         LayerPooling([], 4)
+    with pytest.raises(ValueError, match="counted from 0"):
+        LayerPooling([-1], 4)
+    states = {"all_layer_embeddings": [torch.ones(1, 2, 4)], "attention_mask": torch.ones(1, 2)}
+    with pytest.raises(ValueError, match="hidden state 1 is asked for; the transformer gives 1"):
+        LayerPooling([1], 4)(states)
     pooling = LayerPooling([1], 4)
     with pytest.raises(ValueError, match="output_hidden_states"):
         pooling({"attention_mask": torch.ones(1, 2)})

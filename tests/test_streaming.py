@@ -468,3 +468,16 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 40, "more megabytes for a file that is 200 larger"
+
+
+def test_a_function_that_loses_rows_is_found():
+    stream = EmbeddingStream(np.ones((10, 3)), block_bytes=4 * 3 * 8)
+    with pytest.raises(ValueError, match=r"gave 3 rows for the 4 rows from 0 on"):
+        stream.map(lambda block: block[1:]).read()
+
+
+def test_files_of_different_types_are_refused(tmp_path):
+    for name, kind in (("a", np.float32), ("b", np.float64)):
+        np.save(tmp_path / f"{name}.npy", np.ones((3, 2), dtype=kind))
+    with pytest.raises(ValueError, match=r"b.npy holds float64, those before it float32"):
+        EmbeddingStream(tmp_path)

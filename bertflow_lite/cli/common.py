@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import logging
+import os
+import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +26,15 @@ WRITERS = {".json": "", ".csv": "", ".md": "github", ".tex": "latex_booktabs"}
 def main(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is done.")] = False,
 ) -> None:
-    """BERT-flow: sentence embeddings calibrated by a normalizing flow."""
+    """BERT-flow: sentence embeddings calibrated by a normalizing flow.
+
+    Exit codes: 0 done; 1 the input or the machine would not do (one line on stderr says why);
+    2 the command was misspelt; 130 interrupted; 141 the reader of the output closed it (`| head`).
+    With --json, standard output holds JSON and nothing else.
+    """
+    for stream in (sys.stdout, sys.stderr):  # a terminal without Unicode shows codes, not an error
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
 
 
@@ -30,17 +43,51 @@ def clear_errors() -> Iterator[None]:
     """Turn an error that the user can mend into one line and exit code 1."""
     try:
         yield
-    except (ValueError, OSError, FloatingPointError) as error:
-        typer.echo(f"error: {error}", err=True)
+    except BrokenPipeError:
+        # The reader of our output, such as `head`, has seen enough. Nothing more may be written,
+        # not even by the interpreter as it ends.
+        if sys.__stdout__ is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
+        raise typer.Exit(141) from None
+    except (ValueError, OSError, FloatingPointError, MemoryError, ImportError) as error:
+        typer.echo(f"error: {' '.join(str(error).split())}{_way_out(error)}", err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         typer.echo("stopped; finished sentences are in the cache", err=True)
         raise typer.Exit(130) from None
 
 
+def _way_out(error: BaseException) -> str:
+    """Say what helps against an error of the operating system."""
+    number = getattr(error, "errno", None)
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return ". Free some space, or name a place on another disk; no half-written file was left."
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ". Name a place that you may write to."
+    if number in (errno.EEXIST, errno.ENOTDIR):
+        return ". A file is where a folder is needed: name another place."
+    return ""
+
+
+def check_place(out: Path) -> None:
+    """Make the folder that a result is to lie in, and see before the work that it can be written.
+
+    Raises
+    ------
+    OSError
+        If it cannot.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=out.parent):
+        pass
+
+
 def split_names(names: str) -> list[str]:
-    """Split a list that was typed with commas."""
-    return [name.strip() for name in names.split(",") if name.strip()]
+    """Split a list that was typed with commas; ValueError if nothing is in it."""
+    found = [name.strip() for name in names.split(",") if name.strip()]
+    if not found:
+        raise ValueError(f"{names!r} names nothing: give one name, or several with commas between.")
+    return found
 
 
 def to_csv(rows: list[dict[str, Any]]) -> str:

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 from tabulate import tabulate
 
-from bertflow_lite.cli.common import WRITERS, app, clear_errors, split_names, to_csv
+from bertflow_lite.cli.common import WRITERS, app, check_place, clear_errors, split_names, to_csv
 
 
 @app.command()
+@clear_errors()
 def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -88,6 +89,10 @@ def sts(
             raise ValueError(f"--fit-on is {fit_on!r}; it must be target, train or test.")
         if out is not None and out.suffix not in WRITERS:
             raise ValueError(f"--out {out.name}: the ending must be {', '.join(WRITERS)}.")
+        if aggregation not in ("all", "mean", "wmean"):
+            raise ValueError(f"--aggregation is {aggregation!r}; it must be all, mean or wmean.")
+        if out is not None:
+            check_place(out)
         if threads is not None:
             torch.set_num_threads(threads)
         names, calibrators = split_names(data), split_names(calibrate)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from tabulate import tabulate
 
-from bertflow_lite.cli.common import app, clear_errors, split_names
+from bertflow_lite.cli.common import app, check_place, clear_errors, split_names
+from bertflow_lite.cli.pipeline import (
+    Pipeline,
+    encode_texts,
+    layers_of,
+    open_encoder,
+    write_array,
+)
 
 ModelOption = Annotated[str, typer.Option(help="minilm, smollm2, glove, a folder, or a hub id.")]
 MaybeModel = Annotated[
@@ -61,10 +69,11 @@ def fit(
             raise ValueError("--calibrate none fits nothing; choose sn, natsv, whiten or flow.")
         if out.exists() and not overwrite and any(out.iterdir() if out.is_dir() else [out]):
             raise FileExistsError(f"{out.name!r} exists; name another folder or pass --overwrite.")
+        check_place(out)
         texts = list(dict.fromkeys(read_sentences(sentences, column=column).sentences))
-        encoder = _encoder(model, max_length, device, threads, download)
-        layers_used = _layers(encoder, layers)
-        vectors = _encode(encoder, texts, layers_used)
+        encoder = open_encoder(model, max_length, device, threads, download)
+        layers_used = layers_of(encoder, layers)
+        vectors = encode_texts(encoder, texts, layers_used)
         calibrator.fit(vectors)
         save(calibrator, out, encoder=encoder, layers=layers_used, data=texts, overwrite=overwrite)
         description = read_description(out)
@@ -100,10 +109,11 @@ def encode(
             raise ValueError(f"--out {out.name}: the ending must be .npy.")
         if out.exists() and not overwrite:
             raise FileExistsError(f"{out.name!r} exists; name another file or pass --overwrite.")
+        check_place(out)
         found = read_sentences(sentences, column=column, keep_empty=True)
-        pipe = _Pipeline(calibrator, model, layers, max_length, device, threads, download)
+        pipe = Pipeline(calibrator, model, layers, max_length, device, threads, download)
         vectors = pipe(list(found.sentences))
-        _write_array(out, vectors)
+        write_array(out, vectors)
         typer.echo(f"{out.name}: {vectors.shape[0]} x {vectors.shape[1]}, {vectors.dtype}")
 
 
@@ -131,7 +141,7 @@ def similar(
         if not asked.strip():
             raise ValueError("the query is empty.")
         found = read_sentences(within, column=column)
-        pipe = _Pipeline(calibrator, model, layers, max_length, device, threads, download)
+        pipe = Pipeline(calibrator, model, layers, max_length, device, threads, download)
         vectors = pipe([asked.strip(), *found.sentences])
         rows, cosines = nearest(vectors[:1], vectors[1:], top=top)
         hits = [
@@ -139,7 +149,7 @@ def similar(
             for i, c in zip(rows[0], cosines[0], strict=True)
         ]
         if as_json:
-            typer.echo(json.dumps({"query": asked.strip(), "hits": hits}, ensure_ascii=False))
+            typer.echo(json.dumps({"query": asked.strip(), "hits": hits}))
             return
         lines = [[f"{hit['cosine']:.3f}", hit["line"], hit["sentence"]] for hit in hits]
         typer.echo(tabulate(lines, ["cosine", "line", "sentence"], disable_numparse=True))
@@ -171,8 +181,8 @@ def check(
         if calibrator is None:
             raise ValueError("--calibrate none changes nothing; choose sn, natsv, whiten or flow.")
         texts = list(dict.fromkeys(read_sentences(sentences, column=column).sentences))
-        encoder = _encoder(model, max_length, device, threads, download)
-        vectors = _encode(encoder, texts, _layers(encoder, layers))
+        encoder = open_encoder(model, max_length, device, threads, download)
+        vectors = encode_texts(encoder, texts, layers_of(encoder, layers))
         found = diagnose(vectors, calibrator, random_state=seed)
         if as_json:
             typer.echo(json.dumps(found.to_dict(), indent=1))
@@ -222,7 +232,7 @@ def evaluate(
         rated = read_pairs(pairs, columns=split_names(columns) if columns else None)
         names = split_names(calibrate)
         fitted = {name: make_calibrator(name, random_state=seed) for name in names}
-        pipe = _Pipeline(calibrator, model, layers, max_length, device, threads, download)
+        pipe = Pipeline(calibrator, model, layers, max_length, device, threads, download)
         raw = pipe.raw(rated.sentences)
         base = pipe.raw(list(read_sentences(fit_on).sentences)) if fit_on else raw
         spaces = {}
@@ -256,6 +266,7 @@ def export(
     calibrator: Annotated[Path, typer.Argument(help="Folder of a calibrator that `fit` wrote.")],
     out: Annotated[Path, typer.Option(help="Folder for the sentence-transformers model.")],
     model: MaybeModel = None,
+    layers: Annotated[str | None, typer.Option(help="As in fit; default: as fitted.")] = None,
     device: DeviceOption = None,
     download: DownloadOption = False,
 ) -> None:
@@ -265,94 +276,14 @@ def export(
 
         if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
             raise FileExistsError(f"{out.name!r} exists; name a folder that does not.")
-        pipe = _Pipeline(calibrator, model, None, None, device, None, download)
+        check_place(out)
+        pipe = Pipeline(calibrator, model, layers, None, device, None, download)
         if pipe.layers is None:
             raise ValueError("word vectors have no sentence-transformers form here.")
-        to_sentence_transformer(pipe.encoder, pipe.layers, pipe.calibrator).save(str(out))
+        whole = to_sentence_transformer(pipe.encoder, pipe.layers, pipe.calibrator)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
+            whole.save(f"{scratch}/model")
+            if out.exists():
+                out.rmdir()  # an empty folder
+            Path(scratch, "model").rename(out)  # so that a model of that name is a whole one
         typer.echo(f"{out.name}/ loads with SentenceTransformer({out.name!r})")
-
-
-class _Pipeline:
-    """An encoder with its layers and, where one is named, a saved calibrator."""
-
-    def __init__(
-        self,
-        folder: Path | None,
-        model: str | None,
-        layers: str | None,
-        max_length: int | None,
-        device: str | None,
-        threads: int | None,
-        download: bool,
-    ) -> None:
-        saved: dict[str, Any] = {}
-        if folder is not None:
-            from bertflow_lite.artifacts import load, read_description
-
-            saved = read_description(folder)["encoder"] or {}
-        if not saved and model is None:
-            model = "minilm"
-        self.encoder = _encoder(
-            model or saved["name"],
-            max_length or saved.get("max_length", 64),
-            device,
-            threads,
-            download,
-        )
-        self.layers = _layers(self.encoder, layers or saved.get("layers") or "last2avg")
-        self.calibrator = (
-            None if folder is None else load(folder, encoder=self.encoder, layers=self.layers)
-        )
-
-    def raw(self, texts: list[str]) -> Any:
-        return _encode(self.encoder, texts, self.layers)
-
-    def calibrated(self, vectors: Any) -> Any:
-        return vectors if self.calibrator is None else self.calibrator.transform(vectors)
-
-    def __call__(self, texts: list[str]) -> Any:
-        return self.calibrated(self.raw(texts))
-
-
-def _encoder(
-    model: str, max_length: int, device: str | None, threads: int | None, download: bool
-) -> Any:
-    import torch
-
-    from bertflow_lite.encode import load_encoder
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    return load_encoder(model, max_length=max_length, device=device, download=download)
-
-
-def _layers(encoder: Any, layers: str) -> str | None:
-    """Give the layer choice, or None for word vectors, which have no layers."""
-    from bertflow_lite.encode import Encoder
-
-    return layers if isinstance(encoder, Encoder) else None
-
-
-def _encode(encoder: Any, texts: list[str], layers: str | None) -> Any:
-    progress = sys.stderr.isatty()
-    if layers is None:
-        return encoder.encode(texts, progress=progress)
-    return encoder.encode(texts, layers, progress=progress)
-
-
-def _write_array(path: Path, vectors: Any) -> None:
-    """Write a .npy file so that a reader sees the old file or the new one, never a part."""
-    import os
-    import tempfile
-
-    import numpy as np
-
-    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.save(file, vectors, allow_pickle=False)
-        Path(scratch).chmod(0o644)
-        os.replace(scratch, path)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise

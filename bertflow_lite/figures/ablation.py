@@ -37,6 +37,11 @@ def effect_dots(effects: Mapping[str, Sequence[Effect]], title: str = "") -> go.
     title : str, default ""
         Title of the figure.
 
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
+
     Raises
     ------
     ValueError
@@ -79,8 +84,8 @@ def effect_dots(effects: Mapping[str, Sequence[Effect]], title: str = "") -> go.
         for names in rows.values()
     ]
     fig.update_layout(
-        title=title,
-        xaxis_title="effect on Spearman x 100 (bar: ± sd over seeds)",
+        title={"text": title, "xref": "container", "x": 0.02},
+        xaxis_title="effect in points (± sd)",
         height=height,
         margin_t=110 if title else 70,
         legend={"y": -_BELOW / (height - 155), "yanchor": "top"},
@@ -105,6 +110,11 @@ def likelihood_scatter(effects: Mapping[str, Sequence[Effect]], title: str = "")
         Label of the button -> from `summarize`; what has no density is left out.
     title : str, default ""
         Title of the figure.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
 
     Raises
     ------
@@ -135,7 +145,7 @@ def likelihood_scatter(effects: Mapping[str, Sequence[Effect]], title: str = "")
     fig.update_layout(
         title=title,
         height=480,
-        xaxis_title="bits per dimension of the validation sentences (left: more likely)",
+        xaxis_title="bits per dimension (left: more likely)",
         yaxis_title="Spearman x 100, validation",
         margin_t=110 if title else 70,
         legend={"y": -0.24, "yanchor": "top"},
@@ -159,7 +169,9 @@ def _row(effect: Effect) -> str:
     if effect.part == "start":
         return "as it is"
     same = effect.start == "reference" and effect.change.startswith(effect.part)
-    return effect.change if same else f"{effect.part}: {effect.change}"
+    # A phone has room for one line of 40 characters beside the dots.
+    separator = ":<br>" if len(effect.part + effect.change) > 38 else ": "
+    return effect.change if same else f"{effect.part}{separator}{effect.change}"
 
 
 def _model_buttons(

@@ -24,7 +24,7 @@ METHOD_NAMES = {
     "tfidf": "TF-IDF",
     "count": "bag of words",
 }
-BELOW = {"orientation": "h", "x": 0, "xanchor": "left", "y": -0.2, "yanchor": "top"}
+BELOW = {"orientation": "h", "x": 0, "xanchor": "left", "y": -0.25, "yanchor": "top"}
 
 
 def grouped_bars(

@@ -208,6 +208,11 @@ def block_lines(
         Calibrators; one line each.
     aggregation : {"all", "wmean"}, default "all"
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     counted = [row for row in rows if row["layers"].isdigit()]
     if not counted:
@@ -251,7 +256,7 @@ def block_lines(
     ]
     fig.update_layout(
         title=title,
-        xaxis_title="blocks with random weights (0: embedding layer)",
+        xaxis_title="untrained blocks (0: embedding layer)",
         yaxis_title=f"Spearman x 100, {aggregation}",
         height=480,
         margin_t=110,

@@ -32,6 +32,11 @@ def change_of_variables(
         Slider label -> four arrays of one length: latents in ascending order, their images under
         the map, and the two densities at these points.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     fig = make_subplots(
         rows=1,
@@ -90,6 +95,11 @@ def cloud_slider(
         Both axes go from ``-reach`` to ``reach``; default: as far as the points.
     axes : tuple of str
         Axis titles.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     belongs = np.asarray(groups)
     points = {label: np.asarray(x, dtype=float) for label, x in frames.items()}
@@ -132,6 +142,11 @@ def density_maps(
     points : array, shape (n, 2)
         Some data points.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     grid = np.round(np.asarray(axis, dtype=float), 3)
     data = np.round(np.asarray(points, dtype=float), 2)
@@ -197,6 +212,11 @@ def shifted_band(
     sample : array, shape (n, 2)
         Points, first the kept dimension.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     kept, points = np.asarray(x, dtype=float), np.asarray(sample, dtype=float)
     limit = 1.05 * float(np.abs(points).max()) + max(

@@ -32,6 +32,11 @@ def layer_histograms(
     title : str, default ""
     bins : int, default 50
         Bins between -1 and 1.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     edges = np.linspace(-1, 1, bins + 1)
     centers = np.round((edges[:-1] + edges[1:]) / 2, 4)

@@ -26,7 +26,9 @@ MOST_PAIRS = 1500
 _TICKS = (0, 1, 2, 4, 8, 16, 32, 64)
 
 
-def draw_figure2(results: Mapping[str, Any], *, data: str = "", layers: str = "") -> go.Figure:
+def draw_figure2(
+    results: Mapping[str, Any], *, data: str = "", layers: str = "", texts: bool = True
+) -> go.Figure:
     """Draw Figure 2: similarity against edit distance, gold and each kind of cosine by button.
 
     Parameters
@@ -35,11 +37,18 @@ def draw_figure2(results: Mapping[str, Any], *, data: str = "", layers: str = ""
         From `lexical_runs.run_figure2`.
     data, layers : str, default ""
         A set and a layer choice of the run; empty: the first.
+    texts : bool, default True
+        Show the sentences under the pointer, where the set is on this machine.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     chosen = choose(results["sets"], data, "data")
     name = data or next(iter(results["sets"]))
     cosines = choose(chosen["cosines"], layers, "layers")
-    pairs = load_text(name, chosen["split"], results["settings"]["data"])
+    pairs = load_text(name, chosen["split"], results["settings"]["data"]) if texts else None
     shown = {"gold": chosen["gold"]}
     shown |= {CALIBRATORS[calibrator]: values for calibrator, values in cosines.items()}
     return lexical_scatter(
@@ -75,6 +84,11 @@ def lexical_scatter(
         Points drawn; of more pairs, some are drawn by lot. Correlations are over all pairs.
     title : str, default ""
         First line of the title; the second one gives the correlations.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     edits = as_values(distances, "distances")
     values = {name: as_values(one, name) for name, one in similarities.items()}
@@ -121,7 +135,7 @@ def lexical_scatter(
     fig.add_hline(y=float(np.log2(1.5 + near)), line={"dash": "dot", "color": PALETTE["gray"]})
     start = _scatter_layout(first, values[first], edits, near, title)
     fig.update_layout(
-        title_text=start["title.text"],
+        title={"text": start["title.text"], "y": 0.955},
         xaxis={"title": {"text": start["xaxis.title.text"]}, "range": start["xaxis.range"]},
         height=560,
         margin_t=125,
@@ -162,6 +176,11 @@ def draw_table6(
         A set and a layer choice of the run; empty: the first.
     measure : {"edit_distance", "edit_distance_given_length"}, default "edit_distance"
         The correlation with edit distance as the paper takes it, or at equal length.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     titles = {"edit_distance": "", "edit_distance_given_length": ", at equal length"}
     title = "Spearman x 100 with edit distance" + choose(titles, measure, "measure")

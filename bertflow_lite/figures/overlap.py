@@ -19,9 +19,9 @@ from bertflow_lite.figures.control_parts import (
     make_menu,
     name_set,
 )
-from bertflow_lite.plots import PALETTE
+from bertflow_lite.plots import PALETTE, add_slider
 
-__all__ = ["influence_lines", "overlap_bars", "trick_bars"]
+__all__ = ["influence_lines", "overlap_bars", "trick_bars", "weight_slider"]
 
 
 def overlap_bars(
@@ -36,6 +36,11 @@ def overlap_bars(
         calibrator.
     overlap : {"jaccard", "edit"}, default "jaccard"
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     views = {}
     for model, rows in runs.items():
@@ -161,6 +166,11 @@ def influence_lines(
     methods : sequence of str
         Calibrators; one line each.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     if not runs:
         raise ValueError("There is no run to draw.")
@@ -194,7 +204,7 @@ def influence_lines(
     ]
     fig.update_layout(
         title=title,
-        xaxis_title="rarity of the token (inverse document frequency)",
+        xaxis_title="rarity of the token (idf)",
         yaxis_title="influence (1: like the sentence's others)",
         height=480,
         margin_t=110,
@@ -202,3 +212,78 @@ def influence_lines(
         updatemenus=make_menu(buttons),
     )
     return fig
+
+
+def weight_slider(
+    widths: Mapping[int, Mapping[str, Sequence[float]]],
+    count: Sequence[float],
+    *,
+    others: Mapping[str, Sequence[float]] | None = None,
+    active: int = 0,
+    title: str = "",
+) -> go.Figure:
+    """Draw what a shared word counts after whitening random word vectors; a slider for their width.
+
+    Parameters
+    ----------
+    widths : mapping of int to mapping of str to sequence of float
+        Width of the vectors -> ``"measured"`` and ``"predicted"`` weight of the words in each class
+        of rarity, relative to the rarest.
+    count : sequence of float
+        How many sentences have the words of each class.
+    others : mapping of str to sequence of float, optional
+        Weights that do not depend on the width, by name, such as TF-IDF's.
+    active : int, default 0
+        At which of the widths the slider stands at first.
+    title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`; the slider works without a kernel.
+
+    Raises
+    ------
+    ValueError
+        If there is no width, or a weight is missing.
+
+    Examples
+    --------
+    >>> fig = weight_slider({64: {"measured": [1, 0.2], "predicted": [1, 0.3]}}, [1, 100])
+    >>> [trace.name for trace in fig.data]
+    ['measured', 'predicted']
+    """
+    others = others or {}
+    if not widths:
+        raise ValueError("There is no width to draw: give the weights of at least one.")
+    lines = [line for by in widths.values() for line in (by["measured"], by["predicted"])]
+    if any(len(line) != len(count) for line in [*lines, *others.values()]):
+        raise ValueError(f"Each line needs {len(count)} weights, one for each class of rarity.")
+    fig = go.Figure()
+    styles = [("orange", "dash"), ("purple", "dot"), ("green", "dashdot")]
+    for width, by in widths.items():
+        shown: list[tuple[str, Sequence[float], dict[str, Any]]] = [
+            ("measured", by["measured"], {"mode": "markers", "marker": {"color": PALETTE["gray"]}}),
+            ("predicted", by["predicted"], {"mode": "lines", "line": {"color": PALETTE["blue"]}}),
+        ]
+        for (name, weights), (color, dash) in zip(others.items(), styles, strict=False):
+            line = {"color": PALETTE[color], "dash": dash}
+            shown.append((name, weights, {"mode": "lines", "line": line}))
+        for name, weights, look in shown:
+            fig.add_scatter(
+                x=list(count),
+                y=[round(float(weight), 4) for weight in weights],
+                name=name,
+                hovertemplate=f"width {width}, in %{{x:.0f}} sentences: %{{y:.2f}}"
+                f"<extra>{name}</extra>",
+                **look,
+            )
+    fig.update_layout(
+        title=title,
+        xaxis={"title": "sentences that have the word", "type": "log"},
+        yaxis={"title": "weight of a shared word (rarest: 1)", "rangemode": "tozero"},
+        height=520,
+        margin_t=120,
+    )
+    labels = [str(width) for width in widths]
+    return add_slider(fig, labels, prefix="width of the vectors: ", active=active)

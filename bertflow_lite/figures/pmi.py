@@ -51,6 +51,11 @@ def terms_figure(heatmap: Run) -> go.Figure:
     ----------
     heatmap : dict
         ``run_toy()["heatmap"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     contexts, words = heatmap["contexts"], heatmap["words"]
     pmi = heatmap["pmi"]
@@ -93,6 +98,11 @@ def shares_figure(rows: Mapping[str, Mapping[str, float]]) -> go.Figure:
     rows : dict of dict
         For each bar the shares by term, such as ``run_toy()["fit"]["shares"]`` or
         ``run_probe()["regression"]["pairs"]["shares"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     fig = go.Figure()
     for term, color in TERM_COLORS.items():
@@ -120,6 +130,11 @@ def width_figure(widths: Mapping[str, Run]) -> go.Figure:
     ----------
     widths : dict
         ``run_toy()["widths"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     fig = go.Figure()
     names = {"product": "log-linear world", "mixture": "mixture world"}
@@ -159,6 +174,11 @@ def spectrum_slider_figure(rows: Sequence[Run]) -> go.Figure:
     ----------
     rows : list of dict
         ``run_toy()["shares_of_spectrum"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     fig = go.Figure()
     for row in rows:
@@ -189,6 +209,11 @@ def gauge_figure(gauge: Mapping[str, Run]) -> go.Figure:
     ----------
     gauge : dict
         ``run_toy()["gauge"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     fig = go.Figure()
     for name, key, color in (
@@ -216,6 +241,11 @@ def reliance_figure(rows: Sequence[Run]) -> go.Figure:
     ----------
     rows : list of dict
         ``run_toy()["reliance"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     fig = go.Figure()
     variants = [name for name in rows[0] if name != "spread"]
@@ -237,6 +267,11 @@ def agreement_figure(agreement: Mapping[str, Mapping[str, Run]]) -> go.Figure:
     ----------
     agreement : dict
         ``run_toy()["agreement"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     fig = go.Figure()
     labels = []
@@ -264,6 +299,11 @@ def languages_figure(languages: Run) -> go.Figure:
     ----------
     languages : dict
         ``run_toy()["languages"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     fig = go.Figure()
     for key, same, color, symbol in (
@@ -294,6 +334,11 @@ def neighbors_figure(items: Sequence[Run], what: str) -> go.Figure:
         ``run_toy()["neighbors"]["words"]`` or ``["contexts"]``, or those of `run_probe`.
     what : str
         What an item is, for instance ``"context"``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     if not items:
         raise ValueError("there are no items to show neighbors of.")
@@ -335,6 +380,11 @@ def scatter_figure(scatter: Run) -> go.Figure:
     ----------
     scatter : dict
         ``run_probe()["scatter"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     columns = {
         "PMI(x, c)": scatter["pmi"],
@@ -379,6 +429,11 @@ def frequency_figure(frequency: Run) -> go.Figure:
     ----------
     frequency : dict
         ``run_probe()["frequency"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     fig = go.Figure()
     fig.add_scatter(
@@ -403,6 +458,11 @@ def probe_similarity_figure(similarity: Run) -> go.Figure:
     ----------
     similarity : dict
         ``run_probe()["similarity"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     fig = go.Figure()
     for variant, y in similarity["y"].items():

@@ -55,6 +55,11 @@ def similarity_scatter(
         Cosines by the name on the button; the first is shown at the start.
     title : str, default ""
         Title of the figure.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     kinds = pairs.kinds if pairs.kinds is not None else np.full(len(pairs), "")
     groups = [KIND_GROUPS.get(str(kind), ("pairs", "blue", "circle")) for kind in kinds]
@@ -114,6 +119,11 @@ def cosine_histograms(
     title : str, default ""
     bins : int, default 60
         Bins between -1 and 1.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     edges = np.linspace(-1, 1, bins + 1)
     centers = np.round((edges[:-1] + edges[1:]) / 2, 4)
@@ -163,6 +173,11 @@ def contribution_bars(
     top : int, default 12
         Number of dimensions shown; the rest is one bar.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
 
     def bars(values: NDArray[np.float64]) -> tuple[list[str], NDArray[np.float64]]:
@@ -205,6 +220,11 @@ def score_dots(
         Method -> data set -> score.
     title, axis : str
         Title of the figure and of the score axis; name the aggregation there.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     symbols = ["circle-open", "circle", "diamond", "square", "triangle-up", "x"]
     colors = ["gray", "blue", "orange", "green", "vermillion", "purple"]
@@ -246,6 +266,11 @@ def loss_curve(loss: Sequence[float], baselines: Mapping[str, float], title: str
     baselines : mapping of str to float
         Name -> bits per dimension.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     fig = go.Figure(
         go.Scatter(
@@ -286,6 +311,11 @@ def spectrum_lines(spectra: Mapping[str, NDArray[np.float64]], title: str = "") 
     spectra : mapping of str to ndarray, shape (dim,)
         Name -> variances, largest first.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        For `plots.show`.
     """
     fig = go.Figure()
     for (label, values), color, dash in zip(

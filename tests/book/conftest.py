@@ -18,7 +18,8 @@ def _is_stale() -> bool:
     stamp = SITE / ".built"
     if not stamp.exists():
         return True
-    files = [path for path in (ROOT / "book").rglob("*") if "__pycache__" not in path.parts]
+    read = [*(ROOT / "book").rglob("*"), *(ROOT / "bertflow_lite").rglob("*.py")]
+    files = [path for path in read if "__pycache__" not in path.parts]
     newest = max(path.stat().st_mtime for path in [*files, ROOT / "_config.yml", ROOT / "_toc.yml"])
     return newest > stamp.stat().st_mtime
 
@@ -27,7 +28,8 @@ def _is_stale() -> bool:
 def site() -> Path:
     """The folder of the built book, built first when it is missing or stale."""
     if _is_stale():
-        shutil.rmtree(ROOT / "_build", ignore_errors=True)
+        for folder in ("html", ".doctrees"):
+            shutil.rmtree(ROOT / "_build" / folder, ignore_errors=True)
         tool = Path(sys.executable).with_name("jupyter-book")
         command = [str(tool), "build", "-W", "-n", "--keep-going", "--quiet", "."]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

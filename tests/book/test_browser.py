@@ -174,6 +174,19 @@ def test_figure_text_can_be_read(name: str, theme: str, visit: Callable[..., Vis
     assert visit(name, theme=theme).page.evaluate(CONTRAST) == []
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_page_is_accessible(name: str, theme: str, visit: Callable[..., Visit]) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    found = axe.run(visit(name, theme=theme).page).response["violations"]
+    serious = [
+        f"{rule['id']}: {node['html'][:200]}"
+        for rule in found
+        for node in rule["nodes"]
+        if rule["impact"] in ("serious", "critical")
+    ]
+    assert not serious
+
+
 def test_figure_outside_the_book_fetches_the_library_once(chromium: Any) -> None:
     figures = [go.Figure(go.Bar(y=[1, height]), {"template": None}) for height in (2, 3)]
     html = "".join(

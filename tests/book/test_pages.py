@@ -3,8 +3,11 @@
 import json
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
+from urllib.parse import unquote
 
+import links
 import pytest
 import yaml
 
@@ -26,6 +29,7 @@ LOADING = {
     "use": ("href", "xlink:href"),
     "video": ("src", "poster"),
 }
+FIGURE = "application/vnd.plotly.v1+json"
 ELSEWHERE = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 CSS_ELSEWHERE = re.compile(r"""(?:@import\s+|url\()\s*["']?\s*(?:https?:)?//[^)"']+""")
 CONTENT_DELIVERY = re.compile(
@@ -42,6 +46,10 @@ class Page(HTMLParser):
         self.figures: list[str] = []
         self.divs = 0
         self.images_without_alt: list[str] = []
+        self.links: list[str] = []
+        self.names: set[str] = set()  # what a link's #fragment may lead to
+        self.headings: list[int] = []
+        self.inside = 0  # depth within the page's own text
         self.text = path.read_text(encoding="utf-8")
         self.feed(self.text)
 
@@ -51,11 +59,23 @@ class Page(HTMLParser):
         if not (tag == "link" and not_loaded):
             self.loads += [found[name] for name in LOADING.get(tag, ()) if name in found]
         classes = found.get("class", "").split()
+        self.names |= {found[key] for key in ("id", "name") if found.get(key)}
+        if tag == "article":
+            self.inside += 1
+        elif tag == "a":
+            self.links.append(found.get("href", ""))
+        elif self.inside and re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
         if "bertflow-figure" in classes:
-            self.figures.append(found.get("aria-label", "") if found.get("role") == "img" else "")
+            self.figures.append(
+                found.get("aria-label", "") if found.get("role") == "figure" else ""
+            )
         self.divs += "plotly-graph-div" in classes
-        if tag == "img" and "alt" not in found:
+        if tag == "img" and not found.get("alt", "").strip():
             self.images_without_alt.append(found.get("src", ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside -= tag == "article"
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +129,7 @@ def test_every_stored_figure_is_drawn_and_described(pages: dict[str, Page]) -> N
     for path in _notebook_pages():
         notebook = json.loads(path.read_text(encoding="utf-8"))
         outputs = [out for cell in notebook["cells"] for out in cell.get("outputs", [])]
-        stored = [out for out in outputs if "application/vnd.plotly.v1+json" in out.get("data", {})]
+        stored = [out for out in outputs if FIGURE in out.get("data", {})]
         page = pages[f"book/{path.stem}.html"]
         assert len(page.figures) == page.divs == len(stored), path.stem
         for label in page.figures:
@@ -121,9 +141,75 @@ def test_every_picture_has_a_description(pages: dict[str, Page]) -> None:
     assert not {name: sources for name, sources in bad.items() if sources}
 
 
+def test_headings_are_in_order(pages: dict[str, Page]) -> None:
+    for name, page in pages.items():
+        if not name.startswith("book/"):
+            continue  # the theme's own: index, search
+        assert page.headings[:1] == [1], name
+        assert page.headings.count(1) == 1, name
+        steps = pairwise(page.headings)
+        assert all(after <= before + 1 for before, after in steps), (name, page.headings)
+
+
+def test_links_between_pages_lead_somewhere(site: Path, pages: dict[str, Page]) -> None:
+    broken = []
+    for name, page in pages.items():
+        for link in page.links:
+            target, _, fragment = unquote(link).partition("#")
+            if ELSEWHERE.match(link) or link.startswith(("mailto:", "javascript:")):
+                continue
+            file = (site / name).parent / target.split("?")[0] if target else site / name
+            at = file.resolve().relative_to(site.resolve()).as_posix()
+            known = at in pages and (not fragment or fragment in pages[at].names)
+            if not (known or (at not in pages and file.exists())):
+                broken.append(f"{name}: {link}")
+    assert not broken
+
+
+def test_every_figure_is_spoken_of() -> None:
+    """Before or after each figure stand words about it, in the same section."""
+    bare = []
+    for path in _notebook_pages():
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for k, cell in enumerate(cells):
+            if FIGURE not in str([list(o.get("data", {})) for o in cell.get("outputs", [])]):
+                continue
+            after = next((c for c in cells[k + 1 :] if c["cell_type"] == "markdown"), None)
+            before = next((c for c in cells[k - 1 :: -1] if c["cell_type"] == "markdown"), None)
+            words = "".join(before["source"]).rpartition("\n#")[2] if before else ""
+            words += "\n" + ("".join(after["source"]).partition("\n#")[0] if after else "")
+            said = [line for line in words.splitlines() if line and line[0] not in "#:|`"]
+            if len(" ".join(said).split()) < 12:
+                bare.append(f"{path.stem}, cell {k + 1}")
+    assert not bare
+
+
+def test_site_is_small(site: Path) -> None:
+    files = [path for path in site.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 40e6
+
+
+def test_links_to_other_places_are_listed_and_well_formed(pages: dict[str, Page]) -> None:
+    found = links.external()
+    assert len(found) > 20
+    for address in found:
+        assert re.fullmatch(r"https://[\w.-]+\.\w{2,}(?:/\S*)?", address), address
+    # What a reader can click on is in the list, apart from this repository and the theme's maker.
+    known = {*found, *(links.addresses(" ".join(found)))}
+    allowed = (links.own(), "https://colab.research.google.com")
+    for name, page in pages.items():
+        for link in filter(ELSEWHERE.match, page.links):
+            if not link.startswith(allowed):
+                assert link.split("#")[0] in known, f"{name}: {link}"
+
+
 def test_only_pages_with_figures_load_plotly(pages: dict[str, Page]) -> None:
     for name, page in pages.items():
         assert any("plotly.min.js" in url for url in page.loads) == bool(page.divs), name
+
+
+def test_no_table_is_left_as_marks(pages: dict[str, Page]) -> None:
+    assert not [name for name, page in pages.items() if re.search(r"\|\s?[-—–]{3,}", page.text)]
 
 
 def test_mathjax_is_pruned(site: Path) -> None:

@@ -1,0 +1,31 @@
+"""Fixtures of the hostile cases; what several of them import lies beside this file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+HERE = Path(__file__).resolve().parent
+for folder in (str(HERE), str(HERE.parent)):  # the stand-ins of tests/test_hub.py are used again
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give an empty current folder, a cache of its own, and no data."""
+    monkeypatch.setenv("BERTFLOW_CACHE", str(tmp_path / "cache"))
+    for name in ("BERTFLOW_DATA", "BERTFLOW_VERIFY", "BERTFLOW_STS_URL"):
+        monkeypatch.delenv(name, raising=False)
+    place = tmp_path / "place"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+@pytest.fixture
+def runner() -> CliRunner:
+    return CliRunner()

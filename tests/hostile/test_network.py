@@ -1,0 +1,326 @@
+"""A hub and an archive that misbehave in every way, on the loopback interface."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import socket
+import tarfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from refusal import helps, must, nothing_left, refuses
+from test_download import GOOD, SICK, Server, archive, server, unsafe
+from test_hub import SOON, TINY, Hub, stand_in, tiny, unfinished
+
+import bertflow_lite as bf
+from bertflow_lite import download, hub
+from bertflow_lite.models import load_model
+from bertflow_lite.qnli import load_qnli
+
+__all__ = ["server", "stand_in", "tiny"]  # fixtures of the modules they come from
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+class Odd(ThreadingHTTPServer):
+    """Answers every request as one test says."""
+
+    daemon_threads = True
+
+    def __init__(self, answer: Answer) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *args: object) -> None:
+                pass
+
+            def do_GET(self) -> None:
+                owner.seen += 1
+                answer(self)
+
+            do_HEAD = do_GET
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        owner = self
+        self.seen = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+@pytest.fixture
+def odd() -> Iterator[Callable[[Answer], Odd]]:
+    running: list[tuple[Odd, threading.Thread]] = []
+
+    def start(answer: Answer) -> Odd:
+        one = Odd(answer)
+        thread = threading.Thread(target=one.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        running.append((one, thread))
+        return one
+
+    yield start
+    for one, thread in running:
+        one.shutdown()
+        one.server_close()
+        thread.join()
+
+
+def status(code: int) -> Answer:
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(code)
+        request.send_header("Content-Length", "0")
+        request.end_headers()
+
+    return answer
+
+
+def redirect_to_itself(request: BaseHTTPRequestHandler) -> None:
+    request.send_response(302)
+    request.send_header("Location", request.path)
+    request.send_header("Content-Length", "0")
+    request.end_headers()
+
+
+def redirect_to_a_file(request: BaseHTTPRequestHandler) -> None:
+    request.send_response(302)
+    request.send_header("Location", "file:///etc/hostname")
+    request.send_header("Content-Length", "0")
+    request.end_headers()
+
+
+def hang_up(request: BaseHTTPRequestHandler) -> None:
+    request.connection.shutdown(socket.SHUT_RDWR)
+
+
+def say_nothing(request: BaseHTTPRequestHandler) -> None:
+    time.sleep(3)
+
+
+def talk_nonsense(request: BaseHTTPRequestHandler) -> None:
+    request.wfile.write(b"\x00\x01\x02 what?\r\n\r\n")
+
+
+def page(request: BaseHTTPRequestHandler) -> None:
+    body = b"<html>Please log in to this wireless network</html>"
+    request.send_response(200)
+    request.send_header("Content-Type", "text/html")
+    request.send_header("Content-Length", str(len(body)))
+    request.end_headers()
+    request.wfile.write(body)
+
+
+def shorter_than_it_says(request: BaseHTTPRequestHandler) -> None:
+    request.send_response(200)
+    request.send_header("Content-Length", "1000000")
+    request.end_headers()
+    request.wfile.write(b"x" * 100)
+
+
+REFUSES = refuses(ConnectionError, "could not be fetched")
+ARCHIVE: dict[str, tuple[Answer, Any]] = {
+    "403": (status(403), refuses(ConnectionError, "answered 403")),
+    "404": (status(404), refuses(FileNotFoundError, "no file", "404", "BERTFLOW_STS_URL")),
+    "410": (status(410), refuses(FileNotFoundError, "no file", "410")),
+    "500": (status(500), refuses(ConnectionError, "in 2 tries", "500", "call again")),
+    "503": (status(503), refuses(ConnectionError, "503", "call again")),
+    "redirect-loop": (redirect_to_itself, refuses(ConnectionError, "302", "infinite loop")),
+    "redirect-to-a-local-file": (redirect_to_a_file, refuses(ConnectionError, "302", "file:")),
+    "hangs-up": (hang_up, refuses(ConnectionError, "in 2 tries", "Check the network")),
+    "too-slow": (say_nothing, refuses(ConnectionError, "timed out", "Check the network")),
+    "no-http": (talk_nonsense, refuses(ConnectionError, "in 2 tries", "Check the network")),
+    "a-page-in-its-place": (page, refuses(ValueError, "damaged or no tar archive", "again")),
+    "ends-too-soon": (shorter_than_it_says, refuses(ConnectionError, "100 of 1,000,000", "kept")),
+}
+
+
+@pytest.mark.parametrize("case", ARCHIVE)
+def test_an_archive_that_does_not_come(
+    case: str, odd: Callable[[Answer], Odd], workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, expected = ARCHIVE[case]
+    monkeypatch.setenv("BERTFLOW_STS_URL", f"{odd(answer).url}/senteval.tar")
+    monkeypatch.setattr(download.fetch, "__kwdefaults__",
+                        {"progress": False, "attempts": 2, "pause": 0.0})  # fmt: skip
+    monkeypatch.setattr(download, "_TIMEOUT", 0.3)
+    begun = time.monotonic()
+    must(expected, lambda: bf.load_sts("stsb", download=True, progress=False), workplace)
+    assert time.monotonic() - begun < SOON
+    left = [path.name for path in (workplace.parent / "cache").rglob("*") if path.is_file()]
+    assert set(left) <= {"senteval.lock", "senteval.tar.part"}  # the part is marked as one
+
+
+def zipped() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as packed:
+        packed.writestr("../../escaped", "x")
+    return file.getvalue()
+
+
+def bomb() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        member = tarfile.TarInfo("zeros")
+        member.size = 1 << 24
+        tar.addfile(member, io.BytesIO(bytes(member.size)))
+    return gzip.compress(file.getvalue())
+
+
+CONTENT: dict[str, tuple[Callable[[], bytes], Any]] = {
+    "leaves-its-folder": (
+        lambda: archive({}, unsafe(f"../../{SICK}")),
+        refuses(ValueError, "leaves its folder", "do not use"),
+    ),
+    "has-an-absolute-path": (
+        lambda: archive({}, unsafe(f"/tmp/{SICK}")),
+        refuses(ValueError, "leaves its folder", "do not use"),
+    ),
+    "has-a-link": (
+        lambda: archive({}, unsafe(SICK, tarfile.SYMTYPE)),
+        refuses(ValueError, "is a link", "do not use"),
+    ),
+    "has-a-device": (
+        lambda: archive({}, unsafe(SICK, tarfile.CHRTYPE)),
+        refuses(ValueError, "link", "do not use"),
+    ),
+    "has-a-giant": (
+        lambda: archive({}, unsafe(SICK, tarfile.REGTYPE, 1 << 25)),
+        refuses(ValueError, "far too large"),
+    ),
+    "is-a-zip-that-escapes": (zipped, refuses(ValueError, "no tar archive", "removed")),
+    "is-a-bomb": (bomb, refuses(ValueError, "no tar archive", "removed")),
+    "is-cut": (lambda: archive(GOOD)[:700], refuses(ValueError, "damaged", "fetch it anew")),
+    "is-empty": (lambda: b"", refuses(ValueError, "damaged or no tar archive")),
+    "has-another-text": (
+        lambda: archive(GOOD | {SICK: GOOD[SICK].replace(b"1.5", b"2.5")}),
+        refuses(ValueError, "SHA-256", "is expected", "verify='counts'"),
+    ),
+    "lacks-a-file": (lambda: archive({}), refuses(ValueError, "is missing", "not accepted")),
+}
+
+
+@pytest.mark.parametrize("case", CONTENT)
+def test_an_archive_that_is_not_what_it_should_be(
+    case: str,
+    server: Server,
+    tmp_path: Path,
+) -> None:
+    make, expected = CONTENT[case]
+    server.content = make()
+    begun = time.monotonic()
+    with pytest.raises(expected.kind) as caught:
+        download.download_sts([SICK], progress=False)
+    helps(str(caught.value), *expected.words)
+    assert time.monotonic() - begun < SOON
+    assert not list(tmp_path.rglob("escaped"))
+    left = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert SICK.rpartition("/")[2] not in left
+    assert "senteval.tar" not in left and not [name for name in left if name.endswith(".part")]
+
+
+@pytest.mark.parametrize("name", ["403", "404", "500", "redirect-loop", "hangs-up", "too-slow",
+                                  "no-http"])  # fmt: skip
+def test_a_hub_that_misbehaves(
+    name: str, odd: Callable[[Answer], Odd], stand_in: Hub, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    answer, _ = ARCHIVE[name]
+    monkeypatch.setenv("HF_ENDPOINT", odd(answer).url)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT", 0.5)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
+    begun = time.monotonic()
+    with nothing_left(tmp_path), pytest.raises((OSError, ValueError)) as caught:
+        load_model(TINY, device="cpu", download=True)
+    assert time.monotonic() - begun < 2 * SOON
+    helps(str(caught.value), TINY)
+    assert re.search(r"again|HF_TOKEN|Check the network|see http|Check the name|no config\.json",
+                     str(caught.value))  # fmt: skip
+    assert unfinished(tmp_path) == []
+
+
+def test_a_page_in_place_of_the_hub(
+    odd: Callable[[Answer], Odd], stand_in: Hub, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A wireless network that asks for a login answers 200 to everything."""
+    monkeypatch.setenv("HF_ENDPOINT", odd(page).url)
+    with pytest.raises((OSError, ValueError)) as caught:
+        load_model(TINY, device="cpu", download=True)
+    helps(str(caught.value), TINY)
+    with pytest.raises((OSError, ValueError), match=TINY):
+        load_model(TINY, device="cpu")  # and no page is taken for a model afterwards
+
+
+def test_a_disk_that_fills_up_while_fetching(
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import errno
+    import os
+
+    whole = Path.open
+
+    def full(path: Path, *args: Any, **options: Any) -> Any:
+        if path.name.endswith(".part"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return whole(path, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", full)
+        with pytest.raises(OSError, match="No space") as caught:
+            download.download_sts([SICK], progress=False)
+    helps(str(caught.value), "free some space", "BERTFLOW_CACHE")
+    assert not isinstance(caught.value, ConnectionError)
+    assert [path.name for path in (tmp_path / "cache").rglob("*.*")] == ["senteval.lock"]
+    assert len(server.seen) == 1  # it is not tried again and again
+    download.download_sts([SICK], progress=False)
+
+
+def test_a_cache_that_cannot_be_written_is_told_before_anything_is_fetched(
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("BERTFLOW_CACHE", str(tmp_path / "file"))
+    must(
+        refuses(OSError, "cache cannot be written", "BERTFLOW_CACHE"),
+        lambda: download.download_sts([SICK], progress=False),
+        tmp_path,
+    )
+    assert server.seen == []
+
+
+WITHOUT_ASKING: dict[str, Callable[[], Any]] = {
+    "a-model": lambda: load_model("some-org/none"),
+    "a-misspelt-model": lambda: load_model("minlm"),
+    "an-sts-set": lambda: bf.load_sts("stsb"),
+    "qnli": load_qnli,
+    "the-list-of-sets": bf.list_datasets,
+    "the-list-of-models": bf.list_models,
+    "mini-sts": lambda: bf.load_sts("mini-sts"),
+    "minilm": lambda: bf.load_encoder("minilm", device="cpu"),
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT_ASKING)
+def test_nothing_is_sent_unless_asked(
+    case: str, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(self: socket.socket, address: Any) -> None:
+        raise AssertionError(f"a connection to {address}")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(hub, "_PAUSE", 0.0)
+    try:
+        WITHOUT_ASKING[case]()
+    except FileNotFoundError as error:
+        helps(str(error), "download")
