@@ -17,6 +17,7 @@ import logging
 import os
 import tempfile
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -312,7 +313,9 @@ def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
     and renamed, so that a half-written one is never used.
     """
     source = packaged_path("smollm2")
-    folder = cache_dir() / "models" / f"smollm2-{source.stat().st_size}"
+    # One major version of transformers does not read every file that another has written.
+    major = version("transformers").split(".")[0]
+    folder = cache_dir() / "models" / f"smollm2-{source.stat().st_size}-transformers-{major}"
     if (folder / "config.json").exists():
         return _from_transformers("smollm2", str(folder), dtype, download=False)
     from transformers import AutoModel, AutoTokenizer
