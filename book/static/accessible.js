@@ -1,3 +1,4 @@
+// What the theme and docutils leave undone for people who use a keyboard or a screen reader.
 // A table or formula that scrolls in its own box can be reached by keyboard, too.
 (function () {
   function mark() {
@@ -8,6 +9,13 @@
         else box.removeAttribute("tabindex");
       });
   }
+  // The list of works: its entries carry a role that ARIA has given up, and so are no list items.
+  function list() {
+    document.querySelectorAll('[role="doc-biblioentry"]').forEach(function (entry) {
+      entry.setAttribute("role", "listitem");
+    });
+  }
+  window.addEventListener("load", list);
   window.addEventListener("load", mark);
   window.addEventListener("resize", mark);
 })();
