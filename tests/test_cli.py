@@ -81,7 +81,7 @@ def test_a_run_is_stored_where_the_book_reads_it(
         (["--model", "glove", "--calibrate", "flow:papr"], "Did you mean 'paper'"),
         (["--model", "glove", "--fit-on", "dev"], "must be target, train or test"),
         (["--model", "glove", "--out", "x.pdf"], "the ending must be"),
-        (["--model", "glove", "--aggregation", "median"], "must be 'all', 'mean' or 'wmean'"),
+        (["--model", "glove", "--aggregation", "median"], "must be all, mean or wmean"),
         (["--model", "glove", "--fit-on", "train"], "train"),
     ],
 )

@@ -121,6 +121,7 @@ def test_stopped_and_resumed_is_undisturbed(
     """Ctrl-C after some step, then the same call again: the same weights as without it."""
     from bertflow_lite.nli import trainer as nli_trainer
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     plain = fine_tune(tiny_bert_folder, toy_pairs(), tmp_path / "plain", **OPTIONS)
 
     class Stopping(nli_trainer._Watch):

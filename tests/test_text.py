@@ -11,7 +11,7 @@ from bertflow_lite.text import check_sentences, split_words
 GOOD = ["a", "", "näïve 🙂", "\x00 control"]
 
 
-@pytest.mark.parametrize("kind", [list, tuple, iter, np.array, pd.Series, dict.fromkeys])
+@pytest.mark.parametrize("kind", [list, tuple, iter, np.array, pd.Series])
 def test_any_series_of_strings_is_taken_unchanged(kind):
     assert check_sentences(kind(GOOD)) == GOOD
 
@@ -20,6 +20,7 @@ def test_any_series_of_strings_is_taken_unchanged(kind):
     ("sentences", "message"),
     [
         ("one sentence", "one string; give a list"),
+        (dict.fromkeys(GOOD), "a dict, whose order is none of yours"),
         (b"bytes", "one string; give a list"),
         (None, "of type NoneType; give a list"),
         (3, "of type int; give a list"),
