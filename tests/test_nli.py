@@ -77,7 +77,7 @@ def test_learns(tuned) -> None:
     first, last = history.loss[0][1], np.mean([loss for _, loss in history.loss[-10:]])
     assert 0.7 < first < 1.8 and last < 0.5 * first
     # 39 pairs: two threads instead of one move this by one or two of them.
-    assert history.accuracy > history.majority + 0.2 and history.majority < 0.5
+    assert history.accuracy > history.majority + 0.2 and history.majority < 0.6
     # The toy's hypotheses give everything away, so that another's premise does not matter.
     assert history.without_premise > 0.7
     assert history.validation_loss < 0.7 and set(history.by_source) == {"a", "b"}
