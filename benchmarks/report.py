@@ -94,11 +94,21 @@ def streaming(result: Result) -> str:
     return table(["what", "fit, CPU s", "peak, MB"], rows) + "\n\n" + machine(result)
 
 
+def pretraining(result: Result) -> str:
+    rows = [
+        [row["name"], f"{row['pieces_per_cpu_second']:,.0f}", f"{row['ratio']:.2f}"]
+        for row in result["rows"]
+    ]
+    head = ["a step with", "pieces per CPU second", "times the cost of a piece"]
+    return table(head, rows) + "\n\n" + machine(result)
+
+
 TABLES: dict[str, Callable[[Result], str]] = {
     "flow": flow,
     "encode": encode,
     "memory": memory,
     "streaming": streaming,
+    "pretraining": pretraining,
 }
 
 

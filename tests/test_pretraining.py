@@ -17,18 +17,28 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
 import bertflow_lite as bf
 from bertflow_lite.pretraining import train as loop
+from bertflow_lite.pretraining import training_run
+from bertflow_lite.pretraining import vocabulary_loss as vocabulary_loss_module
 from bertflow_lite.pretraining.checkpoints import last_checkpoint
-from bertflow_lite.pretraining.corpus import pack_corpus, read_paragraphs, split_sentences
+from bertflow_lite.pretraining.corpus import (
+    pack_corpus,
+    read_paragraphs,
+    similar_lengths,
+    split_sentences,
+)
 from bertflow_lite.pretraining.masking import mask_rows
 from bertflow_lite.pretraining.recipe import (
     RECIPES,
     Recipe,
     learning_rate_at,
     make_masked_model,
+    make_waves,
     rows_at,
+    wave_rates,
 )
 
 TINY = RECIPES["tiny"]
@@ -147,7 +157,7 @@ def test_the_untrained_loss_is_near_the_unigram_entropy(tokenizer, corpus) -> No
     rows = torch.from_numpy(corpus.rows.astype(np.int64))
     seen, chosen = mask_rows(rows, tokenizer, 0.3, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        loss = float(loop.masked_loss(model, rows, chosen, seen, tokenizer.pad_token_id))
+        loss = float(training_run.masked_loss(model, rows, chosen, seen, tokenizer.pad_token_id))
     # Half a count for each of the 30,522 pieces takes some of the mass in so small a text.
     smooth = (corpus.counts + 0.5) / (corpus.counts + 0.5).sum()
     cross = float(-(p * np.log(smooth[corpus.counts > 0])).sum())
@@ -161,7 +171,7 @@ def test_the_loss_is_that_of_transformers(tokenizer, corpus) -> None:
     seen, chosen = mask_rows(rows, tokenizer, 0.3, torch.Generator().manual_seed(0))
     labels = torch.where(chosen, rows, -100)
     with torch.no_grad():
-        ours = loop.masked_loss(model, rows, chosen, seen, tokenizer.pad_token_id)
+        ours = training_run.masked_loss(model, rows, chosen, seen, tokenizer.pad_token_id)
         mask = (rows != tokenizer.pad_token_id).long()
         theirs = model(seen, attention_mask=mask, labels=labels).loss
     assert float(ours) == pytest.approx(float(theirs), abs=1e-5)
@@ -175,7 +185,7 @@ def test_it_learns_and_leaves_models(corpus, tokenizer, tmp_path: Path) -> None:
     seen: list[int] = []
     done = train(corpus, tokenizer, tmp_path / "run", on_snapshot=lambda step, _: seen.append(step))
     assert seen[0] == 0 and seen[-1] == done.steps
-    assert set(seen) >= set(loop.snapshot_steps(done.steps))
+    assert set(seen) >= set(training_run.snapshot_steps(done.steps))
     assert done.loss[-1][3] < done.loss[0][3] - 0.1  # held out
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert record["steps"] == done.steps and record["loss"] == done.loss
@@ -255,7 +265,7 @@ def test_another_run_in_the_folder_is_not_mixed_in(corpus, tokenizer, tmp_path: 
 
 
 def test_a_loss_that_is_no_number_stops_the_run(corpus, tokenizer, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(loop, "masked_loss", lambda *_: torch.tensor(math.nan, requires_grad=True))
+    monkeypatch.setattr(training_run, "masked_loss", lambda *_: torch.tensor(math.nan, requires_grad=True))
     with pytest.raises(FloatingPointError, match="at step 0: lower the learning rate"):
         train(corpus, tokenizer, tmp_path / "run")
 
@@ -282,3 +292,87 @@ def test_the_command(text: Path, tmp_path: Path) -> None:
     for wrong, says in ((["--config", "huge"], "no config 'huge'"), ([], "either tokens or")):
         run = CliRunner().invoke(app, [*base, *wrong])
         assert run.exit_code == 1 and says in run.stderr
+
+
+@settings(max_examples=20, deadline=None)
+@given(n=st.integers(1, 40), words=st.integers(2, 60), seed=st.integers(0, 99))
+def test_the_sliced_loss_is_cross_entropy(n: int, words: int, seed: int) -> None:
+    """Value and all gradients, with slices smaller than the batch."""
+    random = torch.Generator().manual_seed(seed)
+    tensors = [
+        torch.randn(shape, generator=random, dtype=torch.float32, requires_grad=True)
+        for shape in ((n, 5), (words, 5), (words,))
+    ]
+    target = torch.randint(words, (n,), generator=random)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vocabulary_loss_module, "_SLICE", 7)
+        ours = vocabulary_loss_module.vocabulary_loss(*tensors, target)
+    hidden, weight, bias = tensors
+    theirs = torch.nn.functional.cross_entropy(hidden @ weight.T + bias, target)
+    torch.testing.assert_close(ours, theirs)
+    for mine, wanted in zip(
+        torch.autograd.grad(3 * ours, tensors),
+        torch.autograd.grad(3 * theirs, tensors),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_the_sliced_loss_needs_no_gradient() -> None:
+    weight = torch.eye(3)
+    with torch.no_grad():
+        value = vocabulary_loss_module.vocabulary_loss(
+            weight, weight, torch.zeros(3), torch.arange(3)
+        )
+    assert float(value) == pytest.approx(math.log(math.e + 2) - 1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 64), min_size=1, max_size=200),
+    rows=st.integers(1, 16),
+    seed=st.integers(0, 9),
+)
+def test_rows_of_similar_length_stay_together(lengths: list[int], rows: int, seed: int) -> None:
+    """A permutation, and no batch is padded more than in a random order, in all."""
+    array = np.array(lengths)
+    order = similar_lengths(array, np.random.default_rng(seed), rows)
+    assert sorted(order) == list(range(len(array)))
+    padded = sum(array[order[i : i + rows]].max() * rows for i in range(0, len(array), rows))
+    shuffled = np.random.default_rng(seed + 1).permutation(array)
+    at_random = sum(shuffled[i : i + rows].max() * rows for i in range(0, len(array), rows))
+    # Of the last, unfilled batches one may be counted with its longest row.
+    assert padded <= at_random + 64 * rows
+
+
+def test_waves_move_by_one_rotation() -> None:
+    """The same matrix leads from every place to the next one; at random there is none."""
+    waves = make_waves(64, 32)
+    assert float(waves.var(unbiased=False) + waves.mean() ** 2) == pytest.approx(1, abs=1e-5)
+    rates = wave_rates(32)
+    turn = torch.block_diag(*(
+        torch.tensor([[r.cos(), -r.sin()], [r.sin(), r.cos()]]) for r in rates
+    ))  # fmt: skip
+    torch.testing.assert_close(waves[:63] @ turn, waves[1:], atol=1e-4, rtol=0)
+
+
+def test_two_processes_train_the_same_model(text: Path, tmp_path: Path) -> None:
+    """One process and two see the same batches and masks, so they end with the same weights."""
+    command = ["-m", "bertflow_lite", "pretrain", "--corpus", str(text), "--config", "tiny",
+               "--tokens", "4000", "--threads", "1", "--device", "cpu"]  # fmt: skip
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    subprocess.run([sys.executable, *command, "--out", alone], check=True, capture_output=True)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*launch, *command, "--out", together], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.count("tokens a second") == 1
+    one, two = (json.loads((folder / "record.json").read_text()) for folder in (alone, together))
+    assert (one.pop("processes"), two.pop("processes")) == (1, 2)
+    assert one["steps"] == two["steps"] and one["tokens"] == two["tokens"]
+    np.testing.assert_allclose(np.array(one["loss"]), np.array(two["loss"]), atol=2e-3)
+    first, second = (
+        load_file(folder / "final" / "model.safetensors") for folder in (alone, together)
+    )
+    for name, weight in first.items():
+        torch.testing.assert_close(weight, second[name], atol=2e-3, rtol=2e-2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -32,7 +33,8 @@ def pretrain(
         float | None, typer.Option(min=0, help="Of AdamW; default: the config's.")
     ] = None,
     masked: Annotated[
-        float | None, typer.Option(help="Share of pieces to predict; default: the config's.")
+        float | None,
+        typer.Option(help="Share of pieces to predict, all the time; default: the config's."),
     ] = None,
     tied: Annotated[bool, typer.Option(help="Output weights are the word embeddings.")] = True,
     bf16: Annotated[bool, typer.Option(help="Compute in bfloat16.")] = False,
@@ -43,7 +45,7 @@ def pretrain(
 ) -> None:
     """Train a small BERT from scratch with the masked-language-model objective.
 
-    Keeps the model at steps 0, 1, 2, 5, 10, 20, 50 and so on. Stopped by Ctrl-C or SIGTERM, it
+    Keeps the model at steps 0, 1, 2, 3, 5, 7, 10, 20 and so on. Stopped by Ctrl-C or SIGTERM, it
     writes a checkpoint; the same command then goes on from there. The tokenizer is that of minilm,
     BERT's own uncased word pieces.
     """
@@ -66,12 +68,14 @@ def pretrain(
             learning_rate=default.learning_rate if learning_rate is None else learning_rate,
             weight_decay=default.weight_decay if weight_decay is None else weight_decay,
             masked=default.masked if masked is None else masked,
+            masked_last=default.masked_last if masked is None else masked,
         )
         check_place(out)
         show = progress and sys.stderr.isatty()
         tokenizer = load_model("minilm", device="cpu").tokenizer
         packed = pack_corpus(corpus, tokenizer, length=recipe.length, progress=show)
-        typer.echo(f"{packed.n_tokens:,} word pieces in {len(packed.rows):,} rows", err=True)
+        if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
+            typer.echo(f"{packed.n_tokens:,} word pieces in {len(packed.rows):,} rows", err=True)
         try:
             done = train(
                 packed,
@@ -89,6 +93,8 @@ def pretrain(
         except KeyboardInterrupt as stop:
             typer.echo(f"{stop or 'stopped'}; the same command goes on from there", err=True)
             raise typer.Exit(130) from None
+        if not done.first:
+            return
         head = ["step", "tokens", "training loss", "held-out loss"]
         typer.echo(tabulate(done.loss, head, floatfmt=".3f"))
         rate = done.tokens / max(done.seconds, 1e-9)

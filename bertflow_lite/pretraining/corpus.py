@@ -26,7 +26,14 @@ from tqdm.auto import tqdm
 from bertflow_lite.paths import cache_dir
 from bertflow_lite.runs import write_json
 
-__all__ = ["PackedCorpus", "pack_corpus", "read_paragraphs", "split_sentences"]
+__all__ = [
+    "PackedCorpus",
+    "pack_corpus",
+    "read_paragraphs",
+    "row_lengths",
+    "similar_lengths",
+    "split_sentences",
+]
 
 _BLOCK = 2000
 """Paragraphs that are split and tokenized at once."""
@@ -226,3 +233,48 @@ def _count(rows: NDArray[Any], tokenizer: Any) -> NDArray[np.int64]:
         counts += np.bincount(rows[start : start + 65536].ravel(), minlength=len(tokenizer))
     counts[[tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id]] = 0
     return counts
+
+
+def row_lengths(corpus: PackedCorpus, pad: int) -> NDArray[np.int64]:
+    """Pieces in each row, marks among them and padding left out."""
+    parts = [
+        (corpus.rows[start : start + 65536] != pad).sum(1)
+        for start in range(0, len(corpus.rows), 65536)
+    ]
+    return np.concatenate(parts)
+
+
+def similar_lengths(
+    lengths: NDArray[np.int64], random: np.random.Generator, rows: int, *, batches: int = 32
+) -> NDArray[np.int64]:
+    """Give a random order in which neighbors have similar lengths, so that little is padded.
+
+    The rows are shuffled; then each stretch of ``batches * rows`` of them is sorted by length, cut
+    into blocks of ``rows``, and the blocks are shuffled.
+
+    Parameters
+    ----------
+    lengths : ndarray of int, shape (n,)
+    random : Generator
+    rows, batches : int
+        Rows in a block, and blocks in a stretch.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+        A permutation.
+
+    Examples
+    --------
+    >>> order = similar_lengths(np.array([9, 1, 8, 2]), np.random.default_rng(0), 2)
+    >>> sorted(order.tolist())
+    [0, 1, 2, 3]
+    """
+    order = random.permutation(len(lengths))
+    out = []
+    for start in range(0, len(order), rows * batches):
+        stretch = order[start : start + rows * batches]
+        stretch = stretch[np.argsort(lengths[stretch], kind="stable")]
+        blocks = np.split(stretch, range(rows, len(stretch), rows))
+        out += [blocks[i] for i in random.permutation(len(blocks))]
+    return np.concatenate(out)

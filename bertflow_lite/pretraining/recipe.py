@@ -10,8 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-__all__ = ["RECIPES", "Recipe", "learning_rate_at", "make_masked_model", "rows_at"]
+__all__ = [
+    "RECIPES",
+    "Recipe",
+    "learning_rate_at",
+    "make_masked_model",
+    "make_waves",
+    "masked_at",
+    "rows_at",
+]
 
 
 @dataclass(frozen=True)
@@ -25,11 +34,20 @@ class Recipe:
     length : int
         Pieces in a row, marks among them.
     initial_std : float
-        Standard deviation of the blocks' weights before training.  BERT's 0.02 is made for a width
-        of 768; at width 256, attention then starts out almost uniform and stays so for long.
+        Standard deviation of the blocks' weights before training: BERT's 0.02.  Three times as
+        much drowns a piece in what the blocks add to it, and learning is far slower.
     word_std, position_std : float
         The same for word and position embeddings.  Both are added and normalized, so their ratio
         says how much of a first hidden state is the word and how much its place.
+    waves : bool
+        Whether position embeddings start as sines and cosines of many wavelengths, as in the first
+        transformer, rather than at random.  With waves, "one place to the left" is the same
+        rotation at every place, so a head can learn it once; at random, it has to be learned for
+        each place by itself.
+    neighbors : float
+        Strength, 0 for none, with which the heads of the first block begin by looking one and two
+        places to either side; needs ``waves``.  Finding out that the neighbors matter is what
+        keeps a small model on the plateau of the unigram loss for so long.
     learning_rate : float
         Highest rate of AdamW, reached after ``warmup_tokens`` and falling linearly to zero.
     warmup_tokens : float
@@ -38,9 +56,10 @@ class Recipe:
         Rows in a batch at first, and at last.
     double_every : float
         Tokens after which the batch doubles, until it has ``most_rows``.
-    masked : float
-        Share of the pieces to predict: 80 % of them become ``[MASK]``, 10 % a random piece, 10 %
-        stay.
+    masked, masked_last, masked_falls : float
+        Share of the pieces to predict, at first, and after so many tokens, linear between: 80 % of
+        them become ``[MASK]``, 10 % a random piece, 10 % stay.  More of them teach more in a step;
+        fewer leave more of the sentence to see.
     weight_decay, beta2, epsilon, clip : float
         Of AdamW; and the highest gradient norm.
     dropout : float
@@ -53,15 +72,19 @@ class Recipe:
     width: int = 256
     heads: int = 4
     length: int = 64
-    initial_std: float = 0.06
+    initial_std: float = 0.02
     word_std: float = 0.02
-    position_std: float = 0.01
-    learning_rate: float = 1e-3
+    position_std: float = 0.02
+    waves: bool = True
+    neighbors: float = 1.2
+    learning_rate: float = 1.5e-3
     warmup_tokens: float = 1e6
-    rows: int = 64
+    rows: int = 128
     most_rows: int = 256
-    double_every: float = 1e7
+    double_every: float = 5e6
     masked: float = 0.3
+    masked_last: float = 0.15
+    masked_falls: float = 5e6
     weight_decay: float = 0.01
     beta2: float = 0.98
     epsilon: float = 1e-6
@@ -73,8 +96,11 @@ class Recipe:
         """Check what would fail late or quietly."""
         if self.width % self.heads:
             raise ValueError(f"width {self.width} does not split into {self.heads} heads.")
-        if not 0 < self.masked < 1:
-            raise ValueError(f"masked={self.masked}: give a share between 0 and 1.")
+        for share in (self.masked, self.masked_last):
+            if not 0 < share < 1:
+                raise ValueError(f"masked={share}: give a share between 0 and 1.")
+        if self.neighbors and not self.waves:
+            raise ValueError("neighbors needs waves: at random places there is no rotation to set.")
         if self.learning_rate <= 0 or self.warmup_tokens < 0:
             raise ValueError("learning_rate must be positive, and warmup_tokens not negative.")
         if not 0 < self.rows <= self.most_rows:
@@ -89,7 +115,7 @@ RECIPES = {
     "mini": Recipe(),
     "tiny": Recipe(
         blocks=2, width=32, heads=2, length=32, rows=16, most_rows=32, double_every=1e5,
-        warmup_tokens=1e4,
+        warmup_tokens=1e4, masked_falls=1e5,
     ),
 }  # fmt: skip
 """``mini`` is the book's model; ``tiny`` serves to try things in seconds."""
@@ -135,14 +161,66 @@ def make_masked_model(recipe: Recipe, tokenizer: Any, counts: NDArray[np.int64],
         model = BertForMaskedLM(config)
         embeddings = model.bert.embeddings
         embeddings.word_embeddings.weight.normal_(0, recipe.word_std)
-        embeddings.position_embeddings.weight.normal_(0, recipe.position_std)
+        positions = embeddings.position_embeddings.weight
+        if recipe.neighbors:
+            first: Any = model.bert.encoder.layer[0]
+            look_at_neighbors(first.attention.self, recipe.neighbors)
+        if recipe.waves:
+            positions.copy_(recipe.position_std * make_waves(*positions.shape))
+        else:
+            positions.normal_(0, recipe.position_std)
         embeddings.token_type_embeddings.weight.zero_()
         if not recipe.tied:
             model.cls.predictions.decoder.weight.normal_(0, recipe.word_std)
         smooth = counts + 0.5
         log_p = torch.from_numpy(np.log(smooth / smooth.sum())).float()
         model.cls.predictions.bias.copy_(log_p)
+    # On a CPU, with rows this short, plain products are faster than torch's fused attention
+    # (benchmarks/bench_pretraining.py).
+    model.set_attn_implementation("eager")
     return model.train()
+
+
+def look_at_neighbors(attention: Any, strength: float) -> None:
+    """Let the heads of the first block begin by looking one and two places to either side.
+
+    With waves, key and query need a rotation between them: the product of place i, turned by s
+    places, with place j is greatest at j = i + s.
+    """
+    size, width = attention.attention_head_size, attention.query.in_features
+    rates = wave_rates(width)[: size // 2]
+    for head, shift in zip(range(attention.num_attention_heads), (-1, 1, -2, 2), strict=False):
+        rows = slice(head * size, (head + 1) * size)
+        turn = torch.block_diag(*(
+            torch.tensor([[(r * shift).cos(), (r * shift).sin()],
+                          [-(r * shift).sin(), (r * shift).cos()]]) for r in rates
+        ))  # fmt: skip
+        attention.query.weight[rows, :size] += strength * turn
+        attention.key.weight[rows, :size] += strength * torch.eye(size)
+
+
+def wave_rates(width: int) -> Tensor:
+    """Radians from one place to the next, shape (width / 2,), fastest first."""
+    return math.pi * 1000 ** (-torch.arange(0, width, 2) / width)
+
+
+def make_waves(n: int, width: int) -> Tensor:
+    """Sines and cosines of the place, wavelengths from 2 to 2,000 places, of variance 1.
+
+    Parameters
+    ----------
+    n : int
+        Places.
+    width : int
+        Even.
+
+    Returns
+    -------
+    Tensor, shape (n, width)
+    """
+    rates = wave_rates(width)
+    angles = torch.arange(n)[:, None] * rates
+    return math.sqrt(2) * torch.stack([angles.sin(), angles.cos()], dim=2).reshape(n, width)
 
 
 def learning_rate_at(recipe: Recipe, tokens: float, share: float) -> float:
@@ -164,6 +242,19 @@ def learning_rate_at(recipe: Recipe, tokens: float, share: float) -> float:
     """
     rise = min(tokens / recipe.warmup_tokens, 1.0) if recipe.warmup_tokens > 0 else 1.0
     return recipe.learning_rate * rise * max(1.0 - share, 0.0)
+
+
+def masked_at(recipe: Recipe, tokens: float) -> float:
+    """Share of the pieces to predict after so many tokens.
+
+    Examples
+    --------
+    >>> recipe = Recipe(masked=0.3, masked_last=0.1, masked_falls=10)
+    >>> [round(masked_at(recipe, t), 3) for t in (0, 5, 10, 20)]
+    [0.3, 0.2, 0.1, 0.1]
+    """
+    fallen = min(tokens / recipe.masked_falls, 1.0) if recipe.masked_falls > 0 else 1.0
+    return recipe.masked + fallen * (recipe.masked_last - recipe.masked)
 
 
 def rows_at(recipe: Recipe, tokens: float) -> int:
