@@ -2,7 +2,7 @@
 
 >>> import bertflow_lite as bf
 >>> pairs = bf.load_sts("mini-sts")
->>> encoder = bf.load_encoder("glove")       # or "minilm", "smollm2", a folder, a hub id
+>>> encoder = bf.load_encoder("glove")       # or "minilm", "mini-bert", a folder, a hub id
 >>> raw = encoder.encode(pairs.sentences)
 >>> z = bf.FlowCalibrator(random_state=0).fit_transform(raw)
 >>> bf.score_sts(pairs, z).all > bf.score_sts(pairs, raw).all + 2  # Spearman x 100

@@ -52,7 +52,8 @@ def load_encoder(
     Parameters
     ----------
     name : str or path
-        ``"minilm"``, ``"smollm2"``, ``"glove"``, a folder with a transformers model, or a hub id.
+        ``"minilm"``, ``"smollm2"``, ``"mini-bert"``, ``"glove"``, a folder with a transformers
+        model, or a hub id.
     max_length : int, default 64
         Longest sentence in tokens, special tokens included (Appendix B: 64).
     device : str or torch.device, optional

@@ -1,9 +1,7 @@
 """Eq. 1-3 in a real language model: scores, log-partition, word probabilities, PMI.
 
-A model's head is ``score(c, x) = h_c . w_x + b_x``.  A causal model has no bias as a rule, and h_c
-is the last hidden state.  A masked model sends the hidden state at [MASK] through a small network
-first (dense, GELU, LayerNorm) and adds a bias: that network is part of h_c, the bias of the score.
-Both are read at one place, the input of the output matrix, so that one code serves both.
+A model's head is ``score(c, x) = h_c . w_x + b_x`` (`language_model`, whose names are handed on
+here).  This module collects context vectors h_c of real text, and takes their scores apart.
 
 The vocabulary is large (SmolLM2: 49,152), so nothing of shape (n_contexts, n_vocabulary) is ever
 held whole: every function works through blocks of contexts.
@@ -11,7 +9,6 @@ held whole: every function works through blocks of contexts.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertflow_lite.models import find_device, load_model
+from bertflow_lite.language_model import (
+    LanguageModel,
+    check_scores,
+    head_inputs,
+    load_language_model,
+    scores,
+    token_batches,
+)
 
 __all__ = [
     "Contexts",
@@ -41,40 +45,6 @@ Floats = NDArray[np.float64]
 
 BLOCK = 64  # contexts whose scores are held at once: 13 MB at 49,152 words in float32
 TERMS = ("PMI", "log p(x)", "lambda_c")
-
-
-@dataclass(frozen=True)
-class LanguageModel:
-    """A transformer with its prediction head, frozen, and its tokenizer.
-
-    Attributes
-    ----------
-    name, fingerprint : str
-        As in `LoadedModel`; the fingerprint covers body, configuration and tokenizer.
-    kind : {"causal", "masked"}
-        Predicts the next token from what is left of it, or a [MASK] from both sides.
-    model : torch.nn.Module
-        A transformers model with its head.
-    tokenizer : PreTrainedTokenizerFast
-    """
-
-    name: str
-    kind: str
-    model: Any
-    tokenizer: Any
-    fingerprint: str
-
-    @property
-    def word_vectors(self) -> Tensor:
-        """The output matrix w, shape (n_vocabulary, dim)."""
-        weight: Tensor = self.model.get_output_embeddings().weight
-        return weight.detach()
-
-    @property
-    def bias(self) -> Tensor:
-        """The bias b, shape (n_vocabulary,); zeros where the head has none."""
-        bias: Tensor | None = self.model.get_output_embeddings().bias
-        return torch.zeros_like(self.word_vectors[:, 0]) if bias is None else bias.detach()
 
 
 @dataclass(frozen=True)
@@ -117,60 +87,6 @@ class ScoreMoments:
     mean: Floats
     covariance: Floats
     largest_gap: float
-
-
-def load_language_model(
-    name: str | os.PathLike[str],
-    *,
-    device: str | torch.device | None = None,
-    download: bool = False,
-) -> LanguageModel:
-    """Load a model together with its prediction head.
-
-    Parameters
-    ----------
-    name : str or path
-        ``"smollm2"``, a folder with a transformers model, or a hub id.
-    device : str or torch.device, optional
-        Default: CUDA where there is one, else Apple's MPS, else the CPU.
-    download : bool, default False
-        Allow a hub id that is not on this machine to be fetched.
-
-    Raises
-    ------
-    ValueError
-        If the model was saved without a prediction head (as ``minilm`` was), or is of another
-        kind.
-    FileNotFoundError
-        If the model is not on this machine.
-    """
-    name = os.fspath(name)
-    loaded = load_model(name, device="cpu", download=download)
-    names = loaded.model.config.architectures or ["no architecture"]
-    masked = "MaskedLM" in names[0]
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
-
-    if name == "smollm2":  # its head is its embedding matrix: nothing more to load
-        model, masked = AutoModelForCausalLM.from_config(loaded.model.config), False
-        model.model = loaded.model
-        model.tie_weights()
-    elif masked or names[0].endswith(("CausalLM", "LMHeadModel")):
-        loader: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
-        model, info = loader.from_pretrained(
-            name, dtype=torch.float32, local_files_only=True, output_loading_info=True
-        )
-        if info["missing_keys"]:
-            raise ValueError(
-                f"{name!r} lacks weights of its prediction head: {sorted(info['missing_keys'])}."
-            )
-    else:
-        raise ValueError(
-            f"{name!r} was saved as {names[0]}, which has no language-model head, so it defines no "
-            "p(x|c). Use 'smollm2', 'bert-base-uncased', or another causal or masked model."
-        )
-    kind = "masked" if masked else "causal"
-    model = model.eval().requires_grad_(False).to(find_device(device))
-    return LanguageModel(name, kind, model, loaded.tokenizer, loaded.fingerprint)
 
 
 def collect_contexts(
@@ -236,27 +152,13 @@ def collect_contexts(
         else:
             runs.setdefault(key, []).append((position, index))
     h = torch.empty(len(keys), lm.word_vectors.shape[1])
-    for batch in _batches(sorted(runs, key=len), batch_tokens):
-        states = _head_inputs(lm, batch)
+    for batch in token_batches(sorted(runs, key=len), batch_tokens):
+        states = head_inputs(lm, batch)
         for row, tokens in enumerate(batch):
             for position, index in runs[tokens]:
                 h[index] = states[row, position].float().cpu()
     h = h.to(lm.word_vectors.device)
     return Contexts(h, tokenizer.batch_decode(keys), targets, rows)
-
-
-def scores(lm: LanguageModel, h: Tensor) -> Tensor:
-    """Scores ``h_c . w_x + b_x``, shape (n, dim) -> (n, n_vocabulary)."""
-    return torch.addmm(lm.bias, h, lm.word_vectors.T)
-
-
-def check_scores(lm: LanguageModel, sentence: str) -> float:
-    """Largest difference between the model's own logits and `scores`, over one sentence."""
-    tokens = lm.tokenizer(sentence, return_tensors="pt")["input_ids"].to(lm.word_vectors.device)
-    with torch.inference_mode():
-        logits = lm.model(input_ids=tokens).logits[0]
-        h = _head_inputs(lm, [tuple(tokens[0].tolist())])[0]
-        return float((logits - scores(lm, h)).abs().max())
 
 
 def log_partition(lm: LanguageModel, contexts: Contexts) -> Floats:
@@ -355,42 +257,6 @@ def _model_input(lm: LanguageModel, tokens: list[int], position: int) -> tuple[i
     if lm.kind == "causal":
         return tuple(tokens[:position])
     return (*tokens[:position], lm.tokenizer.mask_token_id, *tokens[position + 1 :])
-
-
-def _batches(rows: list[tuple[int, ...]], tokens: int) -> Iterator[list[tuple[int, ...]]]:
-    """Group rows, sorted by length, into batches of at most so many padded tokens."""
-    batch: list[tuple[int, ...]] = []
-    for row in rows:
-        if batch and (len(batch) + 1) * len(row) > tokens:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
-
-
-def _head_inputs(lm: LanguageModel, rows: list[tuple[int, ...]]) -> Tensor:
-    """Context vectors at all positions, shape (n_rows, length, dim); rows are padded right."""
-    device = lm.word_vectors.device
-    length = max(map(len, rows))
-    ids = torch.full((len(rows), length), int(lm.tokenizer.pad_token_id))
-    mask = torch.zeros_like(ids)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)] = torch.tensor(row)
-        mask[i, : len(row)] = 1
-    caught: list[Tensor] = []
-
-    def catch(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
-        caught.append(inputs[0])
-        return (inputs[0][:, :0],)  # no positions are left: the model computes no logits in vain
-
-    handle = lm.model.get_output_embeddings().register_forward_pre_hook(catch)
-    try:
-        with torch.inference_mode():
-            lm.model(input_ids=ids.to(device), attention_mask=mask.to(device))
-    finally:
-        handle.remove()
-    return caught[0]
 
 
 def _score_blocks(lm: LanguageModel, h: Tensor) -> Iterator[tuple[slice, Tensor]]:

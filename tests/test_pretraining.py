@@ -265,7 +265,9 @@ def test_another_run_in_the_folder_is_not_mixed_in(corpus, tokenizer, tmp_path: 
 
 
 def test_a_loss_that_is_no_number_stops_the_run(corpus, tokenizer, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(training_run, "masked_loss", lambda *_: torch.tensor(math.nan, requires_grad=True))
+    monkeypatch.setattr(
+        training_run, "masked_loss", lambda *_: torch.tensor(math.nan, requires_grad=True)
+    )
     with pytest.raises(FloatingPointError, match="at step 0: lower the learning rate"):
         train(corpus, tokenizer, tmp_path / "run")
 

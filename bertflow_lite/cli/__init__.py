@@ -7,7 +7,32 @@ output closed it, as `head` does.
 The commands hold no logic: each module reads arguments, calls the package and prints.
 """
 
-from bertflow_lite.cli import ablation, controls, measure, nli, pretrain, sentences, tables
+from bertflow_lite.cli import (
+    ablation,
+    controls,
+    fill_mask,
+    measure,
+    nli,
+    pretrain,
+    pretrain_compare,
+    pretrain_measure,
+    pretrain_publish,
+    sentences,
+    tables,
+)
 from bertflow_lite.cli.common import app
 
-__all__ = ["ablation", "app", "controls", "measure", "nli", "pretrain", "sentences", "tables"]
+__all__ = [
+    "ablation",
+    "app",
+    "controls",
+    "fill_mask",
+    "measure",
+    "nli",
+    "pretrain",
+    "pretrain_compare",
+    "pretrain_measure",
+    "pretrain_publish",
+    "sentences",
+    "tables",
+]

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 @app.command()
 def ablation(
     model: Annotated[
-        str, typer.Option(help="minilm, smollm2, glove, a folder, or a hub id.")
+        str, typer.Option(help="minilm, smollm2, mini-bert, glove, a folder, or a hub id.")
     ] = "minilm",
     layers: Annotated[
         list[str], typer.Option(help="Layer choice; may be repeated. Default: last2avg.")

@@ -46,7 +46,9 @@ def info(
 
 @app.command()
 def sts(
-    model: Annotated[str, typer.Option(help="minilm, smollm2, glove, a folder, or a hub id.")],
+    model: Annotated[
+        str, typer.Option(help="minilm, smollm2, mini-bert, glove, a folder, or a hub id.")
+    ],
     layers: Annotated[
         list[str],
         typer.Option(help="Layer choice; may be repeated. Names, an index, or indices as 1,6."),
@@ -144,7 +146,7 @@ def sts(
 
 @app.command()
 def geometry(
-    model: Annotated[str, typer.Option(help="minilm, smollm2, a folder, or a hub id.")],
+    model: Annotated[str, typer.Option(help="minilm, smollm2, mini-bert, a folder, or a hub id.")],
     device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
     views: Annotated[bool, typer.Option(help="UMAP and PCA coordinates (umap-learn).")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
@@ -188,7 +190,8 @@ def geometry(
 @app.command()
 def pmi(
     model: Annotated[
-        str, typer.Option(help="toy (the exact toy world), smollm2, a folder, or a hub id.")
+        str,
+        typer.Option(help="toy (the exact toy world), smollm2, mini-bert, a folder, or a hub id."),
     ] = "toy",
     contexts: Annotated[int, typer.Option(min=4, help="Contexts of a model to probe.")] = 3000,
     seed: Annotated[int, typer.Option(help="Random state.")] = 0,
@@ -199,7 +202,7 @@ def pmi(
     ] = None,
     download: Annotated[bool, typer.Option(help="Fetch a missing model.")] = False,
 ) -> None:
-    """Show Eq. 1-3 in numbers: in an exact toy world, or in a language model with its head."""
+    """Show Equations 1 to 3 of the paper in numbers: in an exact toy world or a language model."""
     with clear_errors():
         from bertflow_lite.experiments.pmi_runs import run_probe, run_toy
         from bertflow_lite.models import find_device

@@ -15,7 +15,9 @@ from bertflow_lite.cli.common import app, clear_errors
 
 @app.command()
 def nli(
-    model: Annotated[str, typer.Option(help="minilm, random-minilm, a folder, or a hub id.")],
+    model: Annotated[
+        str, typer.Option(help="minilm, mini-bert, random-minilm, a folder, or a hub id.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder to make: a transformers model.")],
     keep_blocks: Annotated[
         int | None, typer.Option(min=1, help="Cut the encoder to its first blocks before.")

