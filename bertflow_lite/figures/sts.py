@@ -7,6 +7,7 @@ figure, so that they work in a page without a kernel.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,10 @@ __all__ = [
     "spectrum_lines",
 ]
 
-# Below the axis title: buttons and a legend of two rows do not fit side by side above a figure.
-_BELOW = {"y": -0.23, "yanchor": "top"}
+# At the bottom of the figure, since buttons and a legend of two rows do not fit side by side above
+# it. However many rows the legend needs, Plotly then makes room for it by itself.
+_BELOW = {"yref": "container", "y": 0, "yanchor": "bottom"}
+_NARROW = 40  # characters of a title that a phone has room for
 
 # The nine kinds of mini-sts in four groups: a reader can tell four colors and shapes apart.
 KIND_GROUPS: dict[str, tuple[str, str, str]] = {
@@ -96,8 +99,8 @@ def similarity_scatter(
     fig.update_layout(
         title=title,
         height=540,
-        xaxis_title="gold score (0 = unrelated, 5 = same meaning)",
-        yaxis_title="cosine of the two embeddings",
+        xaxis_title=_title("gold score (0 unrelated, 5 the same)"),
+        yaxis_title="cosine of the two vectors",
         # One scale for all buttons: that raw cosines use so little of it is the point.
         yaxis_range=[lowest - 0.05, 1.05],
         margin_t=100 if title else 70,
@@ -151,7 +154,7 @@ def cosine_histograms(
         title=title,
         barmode="overlay",
         bargap=0,
-        xaxis_title="cosine",
+        xaxis_title=_title("cosine"),
         yaxis_title="share of pairs (%)",
         height=460,
         margin_t=100,
@@ -249,8 +252,15 @@ def score_dots(
             marker={"symbol": symbols[k % 6], "color": PALETTE[colors[k % 6]], "size": 11},
             hovertemplate="%{y}: %{x:.2f}<extra>" + method + "</extra>",
         )
+    lines = wrap(title, _NARROW)
     fig.update_layout(
-        title=title, xaxis_title=axis, yaxis_title="", height=500, margin_t=60, legend=_BELOW
+        # Plotly anchors the last line, so each line above it needs its own room.
+        title={"text": "<br>".join(lines), "y": 0.98 - 0.04 * max(len(lines) - 1, 0)},
+        xaxis_title=_title(axis),
+        yaxis_title="",
+        height=500,
+        margin_t=60,
+        legend=_BELOW,
     )
     fig.update_yaxes(categoryorder="array", categoryarray=sets[::-1])
     return fig
@@ -295,7 +305,7 @@ def loss_curve(loss: Sequence[float], baselines: Mapping[str, float], title: str
         )
     fig.update_layout(
         title=title,
-        xaxis_title="training step",
+        xaxis_title=_title("training step"),
         yaxis_title="bits per dimension",
         margin_t=60,
         legend=_BELOW,
@@ -335,7 +345,7 @@ def spectrum_lines(spectra: Mapping[str, NDArray[np.float64]], title: str = "") 
         )
     fig.update_layout(
         title=title,
-        xaxis_title="principal direction, strongest first",
+        xaxis_title=_title("principal direction, strongest first"),
         yaxis_title="share of the variance (%)",
         height=460,
         margin_t=60,
@@ -343,6 +353,10 @@ def spectrum_lines(spectra: Mapping[str, NDArray[np.float64]], title: str = "") 
     )
     fig.update_yaxes(type="log")
     return fig
+
+
+def _title(text: str) -> dict[str, Any]:
+    return {"text": text, "standoff": 8}  # close to the axis, away from the legend
 
 
 def _buttons(buttons: list[dict[str, Any]]) -> list[dict[str, Any]]:
