@@ -255,6 +255,7 @@ def test_examples_ask_for_no_network() -> None:
 
 def test_the_reference_shows_every_figure_module() -> None:
     figures = {path.stem for path in (ROOT / "bertflow_lite" / "figures").glob("[a-z]*.py")}
-    shared = {"control_parts"}  # parts of the figures about controls
+    # Parts of the figures about controls, and about pre-training.
+    shared = {"control_parts", "pretraining_parts", "pretraining_views"}
     shown = {name.rpartition(".")[2] for name in PUBLIC if ".figures." in name}
     assert shown == figures - shared

@@ -143,7 +143,7 @@ def _use(
         "fill_mask\nfrom bertflow_lite.language_model import load_language_model\n\n"
         f'lm = load_language_model("{place}")\n'
         'fill_mask(lm, ["The river flows into the [MASK]."])\n'
-        f'load_encoder("{place}").encode(["It rained."])    # shape (1, {recipe["width"]})\n```',
+        f'load_encoder("{place}").encode(["It rained."])  # shape (1, {recipe["width"]})\n```',
         "transformers reads the folder too, with "
         '`AutoModelForMaskedLM.from_pretrained(folder, dtype="float32")`.',
         "## The commands that made it",

@@ -17,8 +17,8 @@ def text_of(source: Path) -> str:
     return source.read_text(encoding="utf-8")
 
 
-def test_there_are_thirteen_chapters() -> None:
-    assert [source.name[:2] for source in CHAPTERS] == [f"{k:02d}" for k in range(1, 14)]
+def test_there_are_fourteen_chapters() -> None:
+    assert [source.name[:2] for source in CHAPTERS] == [f"{k:02d}" for k in range(1, 15)]
 
 
 @pytest.mark.parametrize("source", CHAPTERS, ids=lambda path: path.stem)
