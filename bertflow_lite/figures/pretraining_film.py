@@ -112,7 +112,7 @@ def space_film(
         showlegend=False,
     )
     fig.add_scatter(
-        x=[-limit],
+        x=[-0.97 * limit],
         y=[1.08 * limit],
         mode="text",
         text=[texts_of[0]],
@@ -133,9 +133,13 @@ def space_film(
         )
         for k in range(last + 1)
     ]
+    # Plotly moves a title up, out of the figure, where a color bar is below it.
+    place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1, "showarrow": False}
+    fig.add_annotation(
+        text=title, font={"size": 16}, xanchor="left", yanchor="top", yshift=122, **place
+    )
     fig.update_layout(
-        title=place_title(title),
-        height=740,
+        height=680,
         margin={"t": 130, "b": 30},
         xaxis={"title": "first direction", "range": [-limit, limit], "constrain": "domain"},
         yaxis={

@@ -169,9 +169,17 @@ def spectrum_lines(run: Run, *, every: int = 3, title: str = "") -> go.Figure:
         for name, spectra in spaces.items()
     ]
     fig.update_xaxes(type="log", title="direction, strongest first (log scale)", dtick=1)
-    fig.update_yaxes(type="log", title="singular value / largest", range=[-2.5, 0.1])
+    fig.update_yaxes(
+        type="log", title="singular value / largest", range=[_lowest(spaces), 0.05], dtick=1
+    )
     fig.update_layout(title=place_title(title), updatemenus=make_menu(buttons))
     return legend_below(fig, top=100)
+
+
+def _lowest(spaces: Mapping[str, Sequence[Mapping[str, Any]]]) -> float:
+    """Give a lower end for a log axis; nulled directions are zero up to rounding."""
+    values = [v for spectra in spaces.values() for one in spectra for v in one["value"]]
+    return max(math.log10(min(v for v in values if v > 1e-3)), -2.5) - 0.1
 
 
 def _layers(run: Run) -> list[str]:

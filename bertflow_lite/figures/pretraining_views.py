@@ -81,9 +81,9 @@ def name_bin(ranks: Sequence[Any]) -> str:
 
 def legend_below(fig: go.Figure, height: int = 330, top: int = 50) -> go.Figure:
     """Put the legend under the axis title, with room for one entry a row on a phone."""
-    bottom = 64 + _ROW * len(fig.data)
+    bottom = 76 + _ROW * len(fig.data)
     return fig.update_layout(
         height=top + height + bottom,
         margin={"t": top, "b": bottom},
-        legend={"y": -58 / height, "yanchor": "top", "font": {"size": 12}},
+        legend={"y": -66 / height, "yanchor": "top", "font": {"size": 12}},
     )
