@@ -183,6 +183,8 @@ def test_word_curves_show_table_1_and_turn_the_rank_around(run) -> None:
     dots = after(fig, "3 largest dot products")
     assert list(trace(dots, "100–499", 3).y) == [w["table1"]["dot"]["3"][1] for w in words]
     assert "dot products" in dots.layout.annotations[2].text
+    assert fig.layout.yaxis3.title.text == "distance"
+    assert dots.layout.yaxis3.title.text == "dot product"
     assert list(trace(dots, "100–499", 2).y) == list(trace(fig, "100–499", 2).y)
     assert trace(fig, "0–99", 2).text[2] == "step 10, 9.0 million pieces"
 
@@ -325,7 +327,7 @@ def test_film_of_words_has_a_frame_for_each_step(run) -> None:
         ratio = x / np.array(film["x"][k])
         assert ratio == pytest.approx(y / np.array(film["y"][k]), rel=0.05)
         assert ratio == pytest.approx(ratio[0], rel=0.05) and ratio[0] > 0
-    assert fig.frames[1].data[1].text == ("they hold 20 % and < 1 % of the variance",)
+    assert fig.frames[1].data[1].text == ("directions: 20 % and < 1 % of the variance",)
     assert list(fig.data[0].marker.color) == [3, 2, 0]
     assert fig.data[0].text[2] == "&lt;b&gt;"
 

@@ -61,7 +61,11 @@ def word_curves(run: Run, *, title: str = "") -> go.Figure:
                 1.05,
             ),
             Panel("Mean norm, by frequency rank", "norm", _bins(run, "norm")),
-            Panel(f"Mean {label}, by rank", label.split()[0], _bins(run, *key)),
+            Panel(
+                f"Mean {label}, by rank",
+                "dot product" if key[0] == "dot" else "distance",
+                _bins(run, *key),
+            ),
             Panel(
                 "Two random words",
                 "mean cosine",

@@ -83,7 +83,7 @@ def space_film(
     # The farthest points of a few frames would make all others small.
     limit = float(np.quantile([np.abs(frame).max() for frame in points], 0.8)) * 1.05
     texts_of = [
-        f"they hold {_percent(first)} and {_percent(second)} of the variance"
+        f"directions: {_percent(first)} and {_percent(second)} of the variance"
         for first, second in film["share"]
     ]
     last = len(points) - 1
