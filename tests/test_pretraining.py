@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import itertools
 import json
@@ -378,3 +379,13 @@ def test_two_processes_train_the_same_model(text: Path, tmp_path: Path) -> None:
     )
     for name, weight in first.items():
         torch.testing.assert_close(weight, second[name], atol=2e-3, rtol=2e-2)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_every_model_starts_as_a_unigram_model(tokenizer, corpus, tied: bool) -> None:
+    """The bias that the loss uses holds log p(x), also where the output has its own weights."""
+    recipe = dataclasses.replace(TINY, tied=tied)
+    model = make_masked_model(recipe, tokenizer, corpus.counts, seed=0)
+    smooth = corpus.counts + 0.5
+    expected = torch.from_numpy(np.log(smooth / smooth.sum())).float()
+    torch.testing.assert_close(model.cls.predictions.decoder.bias.detach(), expected)

@@ -175,6 +175,7 @@ def make_masked_model(recipe: Recipe, tokenizer: Any, counts: NDArray[np.int64],
         smooth = counts + 0.5
         log_p = torch.from_numpy(np.log(smooth / smooth.sum())).float()
         model.cls.predictions.bias.copy_(log_p)
+        model.cls.predictions.decoder.bias.copy_(log_p)  # the same tensor only where tied
     # On a CPU, with rows this short, plain products are faster than torch's fused attention
     # (benchmarks/bench_pretraining.py).
     model.set_attn_implementation("eager")
