@@ -17,6 +17,7 @@ from bertflow_lite.cli import (
     pretrain_compare,
     pretrain_measure,
     pretrain_publish,
+    pretrain_variants,
     sentences,
     tables,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "pretrain_compare",
     "pretrain_measure",
     "pretrain_publish",
+    "pretrain_variants",
     "sentences",
     "tables",
 ]

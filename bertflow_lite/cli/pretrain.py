@@ -37,6 +37,9 @@ def pretrain(
         typer.Option(help="Share of pieces to predict, all the time; default: the config's."),
     ] = None,
     tied: Annotated[bool, typer.Option(help="Output weights are the word embeddings.")] = True,
+    bias: Annotated[
+        str, typer.Option(help="Of the output: 'log p' or 'zero' (the start), or 'none'.")
+    ] = "log p",
     bf16: Annotated[bool, typer.Option(help="Compute in bfloat16.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
@@ -65,6 +68,7 @@ def pretrain(
         recipe = dataclasses.replace(
             default,
             tied=tied,
+            bias=bias,
             learning_rate=default.learning_rate if learning_rate is None else learning_rate,
             weight_decay=default.weight_decay if weight_decay is None else weight_decay,
             masked=default.masked if masked is None else masked,

@@ -267,7 +267,9 @@ def evaluate(
 def export(
     calibrator: Annotated[Path, typer.Argument(help="Folder of a calibrator that `fit` wrote.")],
     out: Annotated[Path, typer.Option(help="Folder for the sentence-transformers model.")],
-    model: MaybeModel = None,
+    model: Annotated[
+        str | None, typer.Option(help="Encoder; default: the one it was fitted for.")
+    ] = None,
     layers: Annotated[str | None, typer.Option(help="As in fit; default: as fitted.")] = None,
     device: DeviceOption = None,
     download: DownloadOption = False,

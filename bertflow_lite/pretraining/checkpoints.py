@@ -74,8 +74,11 @@ def save_model(folder: Path, model: Any, tokenizer: Any) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as work:
         new = Path(work) / "whole"
-        half = {name: value.half() for name, value in model.state_dict().items()}
-        model.save_pretrained(new, state_dict=half)
+        # One copy of tensors that share memory (tied embeddings), so that they are written once.
+        state = model.state_dict()
+        half = {value.data_ptr(): value.half() for value in state.values()}
+        halves = {name: half[value.data_ptr()] for name, value in state.items()}
+        model.save_pretrained(new, state_dict=halves)
         tokenizer.save_pretrained(new)
         if folder.exists():
             shutil.rmtree(folder)

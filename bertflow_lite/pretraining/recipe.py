@@ -23,6 +23,9 @@ __all__ = [
 ]
 
 
+BIASES = ("log p", "zero", "none")
+
+
 @dataclass(frozen=True)
 class Recipe:
     """Shape and training settings.
@@ -66,6 +69,11 @@ class Recipe:
         In all places where BERT has it.
     tied : bool
         Whether the output layer uses the word embeddings as its weights, as in BERT.
+    bias : str
+        Of the output layer: ``"log p"`` starts at the log frequency of each piece, so that the
+        first loss is that of a unigram model and no step is spent on learning it; ``"zero"`` starts
+        at 0, as in BERT; ``"none"`` stays 0, as in the paper's Eq. 1, so that frequency has no
+        other place than the vectors.
     """
 
     blocks: int = 4
@@ -91,6 +99,7 @@ class Recipe:
     clip: float = 1.0
     dropout: float = 0.0
     tied: bool = True
+    bias: str = "log p"
 
     def __post_init__(self) -> None:
         """Check what would fail late or quietly."""
@@ -105,6 +114,8 @@ class Recipe:
             raise ValueError("learning_rate must be positive, and warmup_tokens not negative.")
         if not 0 < self.rows <= self.most_rows:
             raise ValueError(f"rows={self.rows} must lie between 1 and most_rows.")
+        if self.bias not in BIASES:
+            raise ValueError(f"bias={self.bias!r}: give one of {', '.join(map(repr, BIASES))}.")
 
     def as_dict(self) -> dict[str, Any]:
         """Give the settings as JSON can hold them."""
@@ -123,9 +134,6 @@ RECIPES = {
 
 def make_masked_model(recipe: Recipe, tokenizer: Any, counts: NDArray[np.int64], seed: int) -> Any:
     """Make a BERT with random weights.
-
-    The bias of the output layer starts at the log frequency of each piece, so that the first loss
-    is that of a unigram model and no step is spent on learning it.
 
     Parameters
     ----------
@@ -174,8 +182,10 @@ def make_masked_model(recipe: Recipe, tokenizer: Any, counts: NDArray[np.int64],
             model.cls.predictions.decoder.weight.normal_(0, recipe.word_std)
         smooth = counts + 0.5
         log_p = torch.from_numpy(np.log(smooth / smooth.sum())).float()
-        model.cls.predictions.bias.copy_(log_p)
-        model.cls.predictions.decoder.bias.copy_(log_p)  # the same tensor only where tied
+        head: Any = model.cls.predictions
+        for bias in (head.bias, head.decoder.bias):  # the same tensor only where tied
+            bias.copy_(log_p if recipe.bias == "log p" else torch.zeros_like(log_p))
+            bias.requires_grad_(recipe.bias != "none")
     # On a CPU, with rows this short, plain products are faster than torch's fused attention
     # (benchmarks/bench_pretraining.py).
     model.set_attn_implementation("eager")

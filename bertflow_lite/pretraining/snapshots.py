@@ -37,7 +37,15 @@ from bertflow_lite.pretraining.material import Material
 from bertflow_lite.similarity import spearman
 from bertflow_lite.word_table import BINS, WordEmbeddings, find_neighbors, make_table1
 
-__all__ = ["CALIBRATORS", "LAYERS", "MASKED_SENTENCES", "calibrated_scores", "measure_snapshot"]
+__all__ = [
+    "CALIBRATORS",
+    "LAYERS",
+    "MASKED_SENTENCES",
+    "calibrated_scores",
+    "different_sentences",
+    "measure_snapshot",
+    "measure_words",
+]
 
 LAYERS = ("last", "last2avg", "first-last")
 CALIBRATORS = ("none", "sn", "whiten", "flow")
@@ -162,7 +170,7 @@ def measure_sentences(
         frequency of a sentence's pieces, and with the log of their number; and what `_space`
         gives.
     """
-    rows, texts = _different_sentences(material.pairs)
+    rows, texts = different_sentences(material.pairs)
     ids = encoder.tokenizer(
         texts, add_special_tokens=False, truncation=True, max_length=MAX_LENGTH - 2
     )["input_ids"]
@@ -202,7 +210,7 @@ def calibrated_scores(
         As `make_calibrator` takes them.
     seeds : sequence of int
     """
-    rows, _ = _different_sentences(pairs)
+    rows, _ = different_sentences(pairs)
     out: dict[str, list[float]] = {}
     for name in calibrators:
         out[name] = []
@@ -244,7 +252,7 @@ def _space(x: NDArray[np.float32]) -> dict[str, Any]:
     }
 
 
-def _different_sentences(pairs: SentencePairs) -> tuple[list[int], list[str]]:
+def different_sentences(pairs: SentencePairs) -> tuple[list[int], list[str]]:
     """Row of the first occurrence of each different sentence, and the sentences."""
     first: dict[str, int] = {}
     for row, text in enumerate(pairs.sentences):

@@ -112,7 +112,7 @@ class TrainingRun:
         self.corpus, self.tokenizer, self.recipe = corpus, tokenizer, recipe
         self.out, self.seed, self.device, self.held_out = out, seed, device, held_out
         self.model = make_masked_model(recipe, tokenizer, corpus.counts, seed).to(device)
-        self.parameters = list(self.model.parameters())
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         matrices = [p for p in self.parameters if p.ndim > 1]
         others = [p for p in self.parameters if p.ndim <= 1]
         groups: list[dict[str, Any]] = [

@@ -1,11 +1,17 @@
 """The committed notebooks are in step with their sources; the check notices when they are not."""
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
 import notebooks
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from near_numbers import settle_text
 
 SOURCE = """\
 ---
@@ -141,3 +147,60 @@ def test_setup_cell_takes_its_values_from_the_comment_and_the_config() -> None:
 def test_setup_cell_refuses_what_it_does_not_know(comment: str) -> None:
     with pytest.raises(ValueError, match="A cell tagged setup"):
         notebooks.setup_source(comment)
+
+
+@given(st.integers(-2000, 2000), st.integers(-3, 3), st.integers(0, 4), st.integers(1, 9))
+def test_a_number_may_be_off_by_one_unit_and_no_more(
+    value: int, off: int, places: int, width: int
+) -> None:
+    def write(x: int) -> str:
+        return f"score {x / 10**places:{width}.{places}f}, (12 pairs)\n"
+
+    got, reference = write(value + off), write(value)
+    settled = settle_text(got, reference)
+    one_layout = len(got) == len(reference) or width == 1
+    if abs(off) > 1:
+        assert settled == got
+    elif one_layout:
+        assert settled == reference
+
+
+@pytest.mark.parametrize(
+    ("got", "reference"),
+    [
+        ("score 3", "points 3"),  # another word
+        ("minilm-3: 5", "minilm-4: 5"),  # a name is not a number
+        ("STS12", "STS13"),
+        ("0x3f", "0x4f"),
+        ("[1, 2]", "[1, 2, 3]"),  # one more number
+        ("1.5", "1.70"),
+        ("12,001", "11,999"),
+        ("2e-07", "4e-07"),
+    ],
+)
+def test_what_is_not_a_near_number_stays(got: str, reference: str) -> None:
+    assert settle_text(got, reference) == got
+
+
+def test_nbval_forgives_the_last_place_of_a_number_and_nothing_else(tmp_path: Path) -> None:
+    """The whole way: stored outputs of a notebook, run again by pytest with the book's conftest."""
+    stored = {"37": True, "38": True, "40": False, "score": False}
+    cells = []
+    for text in stored:
+        cell = nbformat.v4.new_code_cell("print(38)", execution_count=1)
+        cell.outputs = [nbformat.v4.new_output("stream", text=f"{text}\n")]
+        cells.append(cell)
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "small.ipynb")
+    for name in ("conftest.py", "near_numbers.py"):
+        shutil.copy(notebooks.BOOK / name, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-q", "-rA", tmp_path],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{notebooks.BOOK}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for number, passes in enumerate(stored.values()):
+        word = "PASSED" if passes else "FAILED"
+        assert f"{word} small.ipynb::Cell {number}" in done.stdout, done.stdout
