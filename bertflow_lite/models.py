@@ -131,7 +131,7 @@ def load_model(
     Raises
     ------
     ValueError
-        If a packaged name is misspelt, or names word vectors, which are no transformer.
+        If a packaged name is misspelled, or names word vectors, which are no transformer.
     FileNotFoundError
         If the model is not on this machine; the message says how to get it.
     PermissionError, ConnectionError

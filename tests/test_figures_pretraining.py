@@ -13,6 +13,7 @@ import bertflow_lite as bf
 from bertflow_lite.figures import pretraining as curves
 from bertflow_lite.figures import pretraining_film as films
 from bertflow_lite.figures import pretraining_sentences as sentences
+from bertflow_lite.figures import pretraining_variants as variants
 from bertflow_lite.figures.pretraining_parts import Line, Panel, stack_panels, step_places
 from bertflow_lite.figures.pretraining_recipes import recipe_curves
 from bertflow_lite.plots import PALETTE
@@ -375,6 +376,64 @@ def test_spectra_of_some_steps_with_the_first_and_the_last(run) -> None:
     assert fig.layout.margin.b > 100  # the legend's
 
 
+# ---- variants -----------------------------------------------------------------------------------
+
+
+def variants_run(rng: np.random.Generator) -> dict[str, Any]:
+    names = dict.fromkeys(name for group in variants.GROUPS.values() for _, name, _ in group)
+    return {
+        "variants": [
+            {
+                "name": name,
+                "snapshots": [
+                    {
+                        "step": step,
+                        "tokens": 100 * step,
+                        "norm": {"input": rng.uniform(-1, 1), "output": rng.uniform(-1, 1)},
+                        "terms": {"vectors_slope": rng.uniform()},
+                        "words_cosine": rng.uniform(),
+                        "sts": {"none": rng.uniform(30, 60), "flow": rng.uniform(60, 80)},
+                    }
+                    for step in STEPS
+                ],
+            }
+            for name in names
+        ]
+    }
+
+
+def test_variants_are_drawn_a_group_at_a_time() -> None:
+    run = variants_run(np.random.default_rng(0))
+    of = {one["name"]: one["snapshots"] for one in run["variants"]}
+    fig = variants.variant_curves(run)
+    norms, slopes, *_, gains = (fig.data[i : i + 3] for i in range(0, 15, 3))
+    assert [line.name for line in norms] == ["from log p", "from zero", "none"]
+    assert list(norms[2].y) == [one["norm"]["input"] for one in of["no bias"]]
+    assert list(slopes[1].y) == [one["terms"]["vectors_slope"] for one in of["bias from zero"]]
+    assert gains[0].y[0] == pytest.approx(
+        of[variants.BASE][0]["sts"]["flow"] - of[variants.BASE][0]["sts"]["none"], abs=0.006
+    )
+    untied = after(fig, "one or two vectors")
+    assert [line.name for line in untied.data[:3]] == [
+        "one, tied",
+        "input, untied",
+        "output, untied",
+    ]
+    assert "output, untied" in untied.data[2].hovertemplate
+    assert list(untied.data[1].y) == [one["norm"]["input"] for one in of["untied"]]
+    assert list(untied.data[2].y) == [one["norm"]["output"] for one in of["untied"]]
+    # What belongs to one end is not drawn for the other.
+    assert set(untied.data[4].y) == {None} == set(untied.data[14].y)
+    assert None not in untied.data[5].y and None not in untied.data[13].y
+
+
+def test_a_run_without_a_variant_is_refused() -> None:
+    run = variants_run(np.random.default_rng(0))
+    run["variants"] = [one for one in run["variants"] if one["name"] != "untied"]
+    with pytest.raises(ValueError, match="no variant 'untied'"):
+        variants.variant_curves(run)
+
+
 # ---- the stored run -----------------------------------------------------------------------------
 
 
@@ -391,6 +450,7 @@ def test_figures_of_the_stored_run_hold_only_finite_numbers() -> None:
         films.space_film(results, "sentences", texts=texts, color=[float(len(s)) for s in texts]),
         films.guess_slider(results),
         sentences.spectrum_lines(results),
+        variants.variant_curves(bf.load_run("pretraining", "variants")["results"]),
     ]
     for fig in figures:
         text = fig.to_json()

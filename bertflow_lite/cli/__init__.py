@@ -1,8 +1,8 @@
 """The command line: ``python -m bertflow_lite --help``.
 
 Exit codes: 0 done; 1 the input or the machine would not do (one line on stderr says why); 2 the
-command was misspelt; 130 interrupted (finished sentences stay in the cache); 141 the reader of the
-output closed it, as `head` does.
+command was misspelled; 130 interrupted (finished sentences stay in the cache); 141 the reader of
+the output closed it, as `head` does.
 
 The commands hold no logic: each module reads arguments, calls the package and prints.
 """

@@ -29,8 +29,8 @@ def main(
     """BERT-flow: sentence embeddings calibrated by a normalizing flow.
 
     Exit codes: 0 done; 1 the input or the machine would not do (one line on stderr says why);
-    2 the command was misspelt; 130 interrupted; 141 the reader of the output closed it (`| head`).
-    With --json, standard output holds JSON and nothing else.
+    2 the command was misspelled; 130 interrupted; 141 the reader of the output closed it, as `head`
+    does.  With --json, standard output holds JSON and nothing else.
     """
     for stream in (sys.stdout, sys.stderr):  # a terminal without Unicode shows codes, not an error
         if isinstance(stream, io.TextIOWrapper):

@@ -212,7 +212,7 @@ def plot_first_token(
     fig.update_yaxes(type="log", title_text="norm", col=1)
     fig.update_yaxes(title_text="Spearman x 100", col=2)
     fig.update_xaxes(title_text="layer (0 is the embedding layer)")
-    fig.update_layout(title="One token makes the cone", legend={"y": 1.1}, margin={"t": 110})
+    fig.update_layout(title="One token closes the cone", legend={"y": 1.1}, margin={"t": 110})
     return fig
 
 

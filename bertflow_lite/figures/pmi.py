@@ -276,7 +276,7 @@ def agreement_figure(agreement: Mapping[str, Mapping[str, Run]]) -> go.Figure:
     fig = go.Figure()
     labels = []
     for world, table in agreement.items():
-        for reference in ("overlap", "topics"):
+        for reference in ("overlap", "topics", "PMI cosine"):
             labels.append(f"{world}: {reference}")
             for measure, color in (("cosine", PALETTE["blue"]), ("dot", PALETTE["orange"])):
                 fig.add_bar(

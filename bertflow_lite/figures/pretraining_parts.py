@@ -228,12 +228,16 @@ def _draw(
             mode="lines" if level else "lines+markers",
             line={"color": PALETTE[line.color or color], "dash": line.dash, "width": 2},
             marker={"symbol": symbol, "size": 7},
-            hovertemplate=("" if level else "%{text}<br>")
-            + f"{line.name}: %{{y:.3~g}}<extra></extra>",
+            hovertemplate=_hover(line),
             yaxis=f"y{suffix}",
             legend=f"legend{suffix}",
             showlegend=len(panel.lines) > 1,
         )
+
+
+def _hover(line: Line) -> str:
+    step = "" if len(line.y) == 1 else "%{text}<br>"
+    return f"{step}{line.name}: %{{y:.3~g}}<extra></extra>"
 
 
 def _heights(line: Line) -> list[float | None]:
@@ -247,17 +251,21 @@ def _error(line: Line) -> dict[str, Any] | None:
 
 
 def change_lines(views: Mapping[str, Sequence[Panel]]) -> list[dict[str, Any]]:
-    """Make menu buttons that exchange the values of all lines, and the panels' titles.
+    """Make menu buttons that exchange the values of all lines, their names, and the titles.
 
     Parameters
     ----------
     views : mapping of str to sequence of Panel
-        Label -> panels with the same lines, but other values.
+        Label -> panels with as many lines, but other values.
     """
     buttons = []
     for label, panels in views.items():
         lines = [line for panel in panels for line in panel.lines]
-        new: dict[str, Any] = {"y": [_heights(line) for line in lines]}
+        new: dict[str, Any] = {
+            "y": [_heights(line) for line in lines],
+            "name": [line.name for line in lines],
+            "hovertemplate": [_hover(line) for line in lines],
+        }
         if any(line.error is not None for line in lines):
             new["error_y.array"] = [list(line.error or ()) for line in lines]
         titles: dict[str, str] = {}

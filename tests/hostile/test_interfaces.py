@@ -25,7 +25,7 @@ from bertflow_lite.runs import load_run
 SUBJECTS = ("the cat", "a dog", "the red tree", "one mat", "two dog", "three cat")
 VERBS = ("sat on it", "ran", "is blue", "is not red", "sat and ran")
 SENTENCES = [f"{subject} {verb} ." for subject in SUBJECTS for verb in VERBS]
-CODES = {0: "done", 1: "would not do", 2: "misspelt", 130: "interrupted", 141: "closed"}
+CODES = {0: "done", 1: "would not do", 2: "misspelled", 130: "interrupted", 141: "closed"}
 
 
 @pytest.fixture(scope="module")
