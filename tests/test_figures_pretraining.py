@@ -413,13 +413,9 @@ def test_variants_are_drawn_a_group_at_a_time() -> None:
     assert gains[0].y[0] == pytest.approx(
         of[variants.BASE][0]["sts"]["flow"] - of[variants.BASE][0]["sts"]["none"], abs=0.006
     )
-    untied = after(fig, "one or two vectors")
-    assert [line.name for line in untied.data[:3]] == [
-        "one, tied",
-        "input, untied",
-        "output, untied",
-    ]
-    assert "output, untied" in untied.data[2].hovertemplate
+    untied = after(fig, "vectors")
+    assert [line.name for line in untied.data[:3]] == ["tied", "input", "output"]
+    assert "output: " in untied.data[2].hovertemplate
     assert list(untied.data[1].y) == [one["norm"]["input"] for one in of["untied"]]
     assert list(untied.data[2].y) == [one["norm"]["output"] for one in of["untied"]]
     # What belongs to one end is not drawn for the other.

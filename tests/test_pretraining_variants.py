@@ -199,3 +199,27 @@ def test_the_stored_run_is_whole() -> None:
     thinned = next(one for one in found if one["text"] == "thinned")
     each = run["results"]["settings"]["each"]
     assert equal["n_tokens"] == thinned["n_tokens"] == each * equal["n_pieces"]
+
+
+def test_the_bias_decides_where_frequency_goes() -> None:
+    """What chapter 14 says of the two starts, on the stored runs."""
+    ours = bf.load_run("pretraining", "mini-bert")["results"]
+    zero = bf.load_run("pretraining", "bias-from-zero")["results"]
+    recipes = [one["training"]["recipe"] for one in (ours, zero)]
+    assert recipes[1]["bias"] == "zero"
+    assert {**recipes[1], "bias": "log p"} == {**recipes[0], "bias": "log p"}
+    assert ours["training"]["seed"] == zero["training"]["seed"]
+    assert ours["corpus"] == zero["corpus"]
+    at = [
+        {one["step"]: one for one in run["snapshots"] if one["step"] <= 1000}
+        for run in (ours, zero)
+    ]
+    assert list(at[0]) == list(at[1])
+    for step, one in at[1].items():  # the same rows in the same order
+        assert one["tokens"] == at[0][step]["tokens"]
+    norms = [[one["words"]["norm_log_frequency"]["spearman"] for one in run.values()] for run in at]
+    assert min(norms[1]) < -0.5 < -0.2 < min(norms[0])
+    slopes = [run[100]["terms"]["log_p_in"]["vectors_slope"] for run in at]
+    assert slopes[0] < 0.1 < 0.8 < slopes[1]
+    flows = [run[1000]["sts"]["last2avg"]["flow"][0] for run in at]
+    assert abs(flows[0] - flows[1]) < 2

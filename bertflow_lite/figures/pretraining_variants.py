@@ -19,23 +19,25 @@ GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("from zero", "bias from zero", "both"),
         ("none", "no bias", "both"),
     ),
-    "one or two vectors": (
-        ("one, tied", BASE, "both"),
-        ("input, untied", "untied", "input"),
-        ("output, untied", "untied", "output"),
+    "vectors": (
+        ("tied", BASE, "both"),
+        ("input", "untied", "input"),
+        ("output", "untied", "output"),
     ),
     "frequencies": (
-        ("whole text", BASE, "both"),
+        ("whole", BASE, "both"),
         ("thinned", "thinned text", "both"),
         ("all equal", "equal frequencies", "both"),
     ),
     "recipe": (
-        ("as it is", BASE, "both"),
-        ("no weight decay", "no weight decay", "both"),
-        ("heads at random", "heads at random", "both"),
+        ("ours", BASE, "both"),
+        ("no decay", "no weight decay", "both"),
+        ("random heads", "heads at random", "both"),
     ),
 }
 """Menu entry -> lines: label, variant, and the ends (input, output, both) of its word vectors."""
+
+DASHES = ("solid", "solid", "dot")  # the last line of a group may cover the one before
 
 
 def variant_curves(run: Mapping[str, Any], *, title: str = "") -> go.Figure:
@@ -81,13 +83,21 @@ def _panels(
     def lines(end: str, value: Callable[[Mapping[str, Any]], float]) -> list[Line]:
         """Draw what belongs to one end of the model; nothing of a variant's other end."""
         return [
-            Line(label, [value(one) if of in (end, "both") else None for one in found[name]])
-            for label, name, of in group
+            Line(
+                label,
+                [value(one) if of in (end, "both") else None for one in found[name]],
+                dash=dash,
+            )
+            for (label, name, of), dash in zip(group, DASHES, strict=True)
         ]
 
     norms = [
-        Line(label, [one["norm"]["output" if of == "output" else "input"] for one in found[name]])
-        for label, name, of in group
+        Line(
+            label,
+            [one["norm"]["output" if of == "output" else "input"] for one in found[name]],
+            dash=dash,
+        )
+        for (label, name, of), dash in zip(group, DASHES, strict=True)
     ]
     return [
         Panel("A word's norm and its frequency", "Spearman", norms, -1.05, 1.05),
