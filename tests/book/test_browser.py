@@ -68,6 +68,13 @@ CONTRAST = """() => {
   }).filter(([ratio]) => ratio < 4.5);
 }"""
 
+# Fill and stroke of each button in sight, and whether it is the pressed one of its menu.
+BUTTONS = """divs => divs.flatMap(div => Array.from(
+  div.querySelectorAll('.updatemenu-button .updatemenu-item-rect'), rect => {
+    const {fill, stroke} = getComputedStyle(rect);
+    return {pressed: rect.style.fill === 'rgb(244, 250, 255)', look: [fill, stroke].join(' ')};
+  }))"""
+
 
 def _names() -> list[str]:
     book = ROOT / "book"
@@ -172,6 +179,18 @@ def test_narrow_page_does_not_scroll_sideways(
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_figure_text_can_be_read(name: str, theme: str, visit: Callable[..., Visit]) -> None:
     assert visit(name, theme=theme).page.evaluate(CONTRAST) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_pressed_button_looks_pressed(
+    name: str, theme: str, visit: Callable[..., Visit]
+) -> None:
+    page = visit(name, theme=theme).page
+    buttons = page.eval_on_selector_all(".plotly-graph-div", BUTTONS)
+    pressed = {button["look"] for button in buttons if button["pressed"]}
+    others = {button["look"] for button in buttons if not button["pressed"]}
+    assert len(pressed) == bool(buttons)
+    assert not pressed & others
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
