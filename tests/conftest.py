@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,11 @@ _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "senteval"
 # The words that the tiny models know.
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "tree", "red", "blue", "one", "two"]
 WORDS += ["three", "and", "not", "is", "it", "."]
+
+
+# A shell's background job ignores Ctrl-C, and so would all processes that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
