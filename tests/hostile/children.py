@@ -29,6 +29,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 # By name, not this module: the server does not know where it lies.
 PRELOAD = ["bertflow_lite.cli", "bertflow_lite.plots", "transformers.models.bert.modeling_bert"]
 CONTEXT.set_forkserver_preload(PRELOAD)
+_STARTED: list[Any] = []
 
 
 def start(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Connection]:
@@ -36,8 +37,18 @@ def start(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Connectio
     ours, theirs = CONTEXT.Pipe()
     child = CONTEXT.Process(target=_run, args=(theirs, function, arguments), daemon=True)
     child.start()
+    _STARTED.append(child)
     theirs.close()
     return child, ours
+
+
+def kill_all() -> None:
+    """Kill the children that are left: of a test that failed, they would slow all others."""
+    while _STARTED:
+        child = _STARTED.pop()
+        if child.is_alive():
+            child.kill()
+            child.join(10)
 
 
 def call(function: Callable[..., Any], *arguments: Any, seconds: float = 60) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,15 @@ HERE = Path(__file__).resolve().parent
 for folder in (str(HERE), str(HERE.parent)):  # the stand-ins of tests/test_hub.py are used again
     if folder not in sys.path:
         sys.path.insert(0, folder)
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left() -> Iterator[None]:
+    """Kill what a failed test has started and left running."""
+    yield
+    import children
+
+    children.kill_all()
 
 
 @pytest.fixture
