@@ -11,11 +11,13 @@ import re
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["settle_outputs", "settle_text"]
+__all__ = ["settle_outputs", "settle_text", "without_bars"]
 
 NUMBER = re.compile(
     r"( *)(?<![\w.])(?<!\w-)([-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?)(?![\w.]*\d)"
 )
+
+BAR = re.compile(r"\d+%\|.*\[\d+:\d+<|\d+it \[")  # as tqdm writes it
 
 
 def settle_text(got: str, reference: str) -> str:
@@ -47,6 +49,19 @@ def settle_text(got: str, reference: str) -> str:
     for mine, theirs, rest in zip(ours, NUMBER.finditer(reference), between[1:], strict=True):
         settled += [theirs[0] if _near(mine, theirs) else mine[0], rest]
     return "".join(settled)
+
+
+def without_bars(outputs: list[Any]) -> list[Any]:
+    """Leave out progress bars: they are shown where something has to be made a first time.
+
+    Examples
+    --------
+    >>> bar = {"data": {"text/plain": "loading:   0%|          | 0/5 [00:00<?, ?it/s]"}}
+    >>> table = {"data": {"text/plain": "share 10%"}}
+    >>> without_bars([bar, table]) == [table]
+    True
+    """
+    return [one for one in outputs if not BAR.search(one.get("data", {}).get("text/plain", ""))]
 
 
 def settle_outputs(got: list[Any], reference: list[Any]) -> list[Any]:

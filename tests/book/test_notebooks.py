@@ -190,6 +190,9 @@ def test_nbval_forgives_the_last_place_of_a_number_and_nothing_else(tmp_path: Pa
         cell = nbformat.v4.new_code_cell("print(38)", execution_count=1)
         cell.outputs = [nbformat.v4.new_output("stream", text=f"{text}\n")]
         cells.append(cell)
+    bar = "from tqdm.auto import tqdm\nfor _ in tqdm(range(3)):\n    pass\nprint(38)"
+    cells.append(nbformat.v4.new_code_cell(bar, execution_count=1, outputs=cells[1].outputs))
+    stored["38, and a bar"] = True
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "small.ipynb")
     for name in ("conftest.py", "near_numbers.py"):
         shutil.copy(notebooks.BOOK / name, tmp_path)
