@@ -7,7 +7,6 @@ that of the same text without the checksum.
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import json
 import os
@@ -19,13 +18,13 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from bertflow_lite.folders import read_folder
+
 __all__ = ["CARD", "DESCRIPTION", "FORMAT_VERSION", "WEIGHTS", "pack", "read_files", "write_files"]
 
 FORMAT = "bertflow-lite calibrator"
 FORMAT_VERSION = 1
 WEIGHTS, DESCRIPTION, CARD = "calibrator.safetensors", "calibrator.json", "README.md"
-# Ending of the hidden folder that holds, for a moment, a calibrator that is being replaced.
-REPLACED = "-old"
 LARGEST_DESCRIPTION = 16 * 2**20  # bytes; a real one has a few thousand
 CHANGED = "{} was cut or changed since it was written. Save or copy the calibrator again."
 
@@ -64,7 +63,10 @@ def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     ValueError
         If one was cut or changed, is none of ours, or was written by a newer version.
     """
-    folder = _survivor(folder)
+    return read_folder(folder, _read_whole)
+
+
+def _read_whole(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {os.fspath(folder)!r} with a calibrator.")
     for name in (DESCRIPTION, WEIGHTS):
@@ -75,14 +77,6 @@ def read_files(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             )
     description = _read_description(folder / DESCRIPTION)
     return description, _read_weights(folder / WEIGHTS, description["weights"])
-
-
-def _survivor(folder: Path) -> Path:
-    """Give the folder or, where its writer was killed between two renames, what it replaced."""
-    if folder.is_dir():
-        return folder
-    replaced = folder.parent.glob(f".{glob.escape(folder.name)}-*{REPLACED}")
-    return max(replaced, key=lambda path: path.stat().st_mtime, default=folder)
 
 
 def _read_description(path: Path) -> dict[str, Any]:

@@ -9,9 +9,7 @@ no code: classes come from a fixed table and weights are plain numbers (`calibra
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import glob
 import os
 import platform
 import shutil
@@ -26,7 +24,6 @@ from sklearn.pipeline import Pipeline
 from bertflow_lite.artifact_format import (
     CARD,
     DESCRIPTION,
-    REPLACED,
     WEIGHTS,
     pack,
     read_files,
@@ -40,6 +37,7 @@ from bertflow_lite.artifact_origin import (
 )
 from bertflow_lite.calibrator_restore import restore_steps
 from bertflow_lite.calibrator_state import describe_steps, list_steps
+from bertflow_lite.folders import alone_in, put_folder
 from bertflow_lite.layers import LayersArgument
 from bertflow_lite.model_card import model_card
 from bertflow_lite.runs import PACKAGES, _version
@@ -47,8 +45,6 @@ from bertflow_lite.runs import PACKAGES, _version
 __all__ = ["load", "read_description", "save"]
 
 Folder = str | os.PathLike[str]
-
-_TRIES = 20  # when several processes save to one folder
 
 
 def save(
@@ -104,13 +100,14 @@ def save(
     folder = Path(os.path.realpath(folder))  # a link keeps pointing to where it pointed
     if folder.is_symlink():
         raise ValueError(f"{os.fspath(folder)!r} is a link back to itself: name a folder.")
-    _check_target(folder, overwrite)
+    with alone_in(folder.parent):
+        _check_target(folder, overwrite)
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         write_files(scratch, files)
         scratch.chmod(0o755)  # mkdtemp makes it readable for its owner only
-        _put_in_place(scratch, folder)
+        put_folder(scratch, folder, lambda: _check_target(folder, overwrite))
     except BaseException as error:
         shutil.rmtree(scratch, ignore_errors=True)
         if isinstance(error, OSError) and error.errno and error.filename is None:
@@ -249,29 +246,3 @@ def _check_target(folder: Path, overwrite: bool) -> None:
             f"{os.fspath(folder)!r} holds a calibrator already. Pass overwrite=True to replace it, "
             "or name another folder."
         )
-
-
-def _put_in_place(scratch: Path, folder: Path) -> None:
-    """Rename the complete folder to its name; what was there goes only when that has worked."""
-    old = scratch.with_name(f"{scratch.name}{REPLACED}")
-    for left in reversed(range(_TRIES)):
-        with contextlib.suppress(FileNotFoundError):  # there is none, or another process has it
-            folder.rename(old)
-        try:
-            scratch.rename(folder)
-            break
-        except BaseException as error:
-            if isinstance(error, OSError) and left and folder.is_dir():
-                shutil.rmtree(old, ignore_errors=True)  # another process was quicker: once more
-                continue
-            if old.exists():
-                old.rename(folder)
-            raise
-    with contextlib.suppress(OSError):  # the new name too shall outlast a loss of power
-        handle = os.open(folder.parent, os.O_RDONLY)  # Windows has no such handle
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    for replaced in folder.parent.glob(f".{glob.escape(folder.name)}-*{REPLACED}"):
-        shutil.rmtree(replaced, ignore_errors=True)  # ours, and those of a process that was killed

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from bertflow_lite.folders import alone_in
 from bertflow_lite.hub import cached_model, fetch_model
 from bertflow_lite.packaged_models import (
     PACKAGED_MODELS,
@@ -246,8 +247,9 @@ def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
             complete = Path(scratch) / "complete"
             model.save_pretrained(complete)
             tokenizer.save_pretrained(complete)
-            if not folder.exists():  # another process may have been quicker
-                complete.rename(folder)
+            with alone_in(folder.parent):
+                if not folder.exists():  # another process may have been quicker
+                    complete.rename(folder)
     except OSError as error:
         logger.warning("no copy of smollm2 in the cache (%s): it is converted each time", error)
     return model.to(dtype), tokenizer

@@ -16,13 +16,13 @@ from __future__ import annotations
 import copy
 import json
 import os
-import shutil
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from bertflow_lite.encode import Encoder
+from bertflow_lite.folders import put_folder
 from bertflow_lite.models import LoadedModel, _fingerprint, find_device, load_model
 from bertflow_lite.nli.data import NliPairs
 from bertflow_lite.nli.judge import judge
@@ -301,9 +301,7 @@ def fine_tune(
             "history": asdict(history),
         }
         write_json(result / RECORD, record)
-        if out.exists():
-            shutil.rmtree(out)
-        os.replace(result, out)
+        put_folder(result, out)
     return history
 
 

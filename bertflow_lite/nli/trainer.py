@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import shutil
 import signal
 import threading
@@ -30,6 +29,7 @@ from tqdm import tqdm
 from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging as transformers_logging
 
+from bertflow_lite.folders import put_folder
 from bertflow_lite.models import LoadedModel
 from bertflow_lite.nli.data import NliPairs
 from bertflow_lite.nli.fine_tune import NliHistory
@@ -112,12 +112,11 @@ def train_siamese(
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if trainer.state.global_step < steps:
         raise KeyboardInterrupt(f"stopped after step {trainer.state.global_step} of {steps}")
-    shutil.rmtree(work / "result", ignore_errors=True)
     scratch = work / "result-partial"
     _save_encoder(loss.model[0].auto_model, start.tokenizer, scratch)
     weights = {k: v.detach().cpu().contiguous() for k, v in loss.classifier.state_dict().items()}
     save_file(weights, scratch / CLASSIFIER)
-    os.replace(scratch, work / "result")
+    put_folder(scratch, work / "result")
     curve = [
         (int(e["step"]), round(e["loss"], 5)) for e in trainer.state.log_history if "loss" in e
     ]
@@ -225,8 +224,7 @@ def _save_encoder(model: Any, tokenizer: Any, folder: Path) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     model.save_pretrained(scratch)
     tokenizer.save_pretrained(scratch)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(scratch, folder)
+    put_folder(scratch, folder)
 
 
 def _last_checkpoint(folder: Path) -> Path | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from bertflow_lite.folders import put_folder
 from bertflow_lite.runs import write_json
 
 __all__ = ["last_checkpoint", "restore", "save_checkpoint", "save_model"]
@@ -44,8 +44,7 @@ def save_checkpoint(
         }
         save_file(_own(moments), new / "optimizer.safetensors")
         write_json(new / "state.json", state)
-        shutil.rmtree(target, ignore_errors=True)
-        os.replace(new, target)
+        put_folder(new, target)
     for old in folder.glob("step-*"):
         if old != target:
             shutil.rmtree(old, ignore_errors=True)
@@ -80,9 +79,7 @@ def save_model(folder: Path, model: Any, tokenizer: Any) -> None:
         halves = {name: half[value.data_ptr()] for name, value in state.items()}
         model.save_pretrained(new, state_dict=halves)
         tokenizer.save_pretrained(new)
-        if folder.exists():
-            shutil.rmtree(folder)
-        os.replace(new, folder)
+        put_folder(new, folder)
 
 
 def _own(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from bertflow_lite.folders import put_folder
 from bertflow_lite.language_model import check_scores, load_language_model
 from bertflow_lite.pretraining.pretraining_card import pretraining_card
 from bertflow_lite.pretraining.run_folder import Training, read_training
@@ -100,7 +101,7 @@ def publish_model(
         for path in scratch.iterdir():
             path.chmod(0o644)
         scratch.chmod(0o755)  # mkdtemp makes it readable for its owner only
-        _put_in_place(scratch, out)
+        put_folder(scratch, out, lambda: _check_target(out, overwrite))
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
@@ -197,17 +198,3 @@ def _check_target(out: Path, overwrite: bool) -> None:
             f"{out.name!r} holds a model already. Pass overwrite=True (command line: --overwrite) "
             "to replace it, or name another folder."
         )
-
-
-def _put_in_place(scratch: Path, out: Path) -> None:
-    """Rename the complete folder to its name; what was there goes only when that has worked."""
-    old = scratch.with_name(f"{scratch.name}-old")
-    if out.exists():
-        out.rename(old)
-    try:
-        scratch.rename(out)
-    except BaseException:
-        if old.exists():
-            old.rename(out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

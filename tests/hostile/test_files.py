@@ -142,7 +142,7 @@ def test_two_processes_save_one_calibrator(tmp_path: Path) -> None:
     writers = [children.start(children.save_for_ever, folder) for _ in range(2)]
     for _, pipe in writers:
         assert pipe.poll(60) and pipe.recv() == "begun"
-    for _ in range(20):
+    for _ in range(500):
         bf.load_calibrator(folder)
     for child, _ in writers:
         assert child.is_alive()  # neither met an error
