@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -82,7 +83,7 @@ def check_encoder(
     encoder: AnyEncoder,
     layers: LayersArgument | None,
 ) -> None:
-    """Refuse an encoder or layers that are not those of the fit.
+    """Refuse an encoder or layers that are not those of the fit, and warn of another length.
 
     Parameters
     ----------
@@ -106,7 +107,17 @@ def check_encoder(
             f"{folder!r} takes vectors of width {width}; {encoder.name!r} gives {encoder.dim}. "
             f"{way_out}"
         )
-    if saved is None or layers is None or isinstance(encoder, WordVectorEncoder):
+    if saved is None or isinstance(encoder, WordVectorEncoder):
+        return
+    if encoder.max_length != (length := saved.get("max_length", encoder.max_length)):
+        warnings.warn(
+            f"{folder!r} was fitted for sentences cut at {length} tokens, and {encoder.name!r} now "
+            f"cuts at {encoder.max_length}: longer sentences get other vectors than in the fit. "
+            f"Load the encoder with max_length={length}, unless that is meant.",
+            UserWarning,
+            stacklevel=3,
+        )
+    if layers is None:
         return
     now = describe_encoder(encoder, layers)
     if any(now[key] != saved.get(key) for key in ("pooling", "hidden_states")):

@@ -149,6 +149,11 @@ def load(
     ValueError
         If a file was cut or changed or is none of ours, or the encoder or layers are others.
 
+    Warns
+    -----
+    UserWarning
+        If the encoder cuts sentences at another length than in the fit.
+
     Examples
     --------
     >>> import numpy as np

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -307,6 +308,24 @@ def test_the_wrong_encoder_layers_or_width(
         lambda: bf.load_calibrator(bare, encoder=tiny_bert, layers="last"),
         tmp_path,
     )
+
+
+def test_an_encoder_that_cuts_elsewhere_is_a_warning(
+    tiny_bert_folder: Path, tmp_path: Path
+) -> None:
+    fitted, other = (bf.load_encoder(tiny_bert_folder, max_length=n) for n in (24, 8))
+    folder = (
+        bf.Standardizer().fit(embeddings(16)).save(tmp_path / "c", encoder=fitted, layers="last")
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bf.load_calibrator(folder, encoder=fitted, layers="last")
+        bf.load_calibrator(folder)
+    for layers in ("last", None):
+        with pytest.warns(UserWarning, match="cut at 24 tokens.* cuts at 8") as caught:
+            bf.load_calibrator(folder, encoder=other, layers=layers)
+        helps(str(caught[0].message), "max_length=24")
+        assert caught[0].filename == __file__  # the line of the caller
 
 
 UNFIT: dict[str, tuple[Callable[[], Any], Any]] = {
