@@ -21,7 +21,7 @@ from transformers import (
 
 from bertflow_lite import lm_probe
 from bertflow_lite.datasets import load_sts
-from bertflow_lite.experiments import pmi_runs
+from bertflow_lite.experiments import pmi_probe
 from bertflow_lite.figures import pmi as figures
 from bertflow_lite.lm_probe import (
     Contexts,
@@ -218,7 +218,7 @@ def test_minilm_has_no_head() -> None:
 
 def test_run_probe_of_the_packaged_masked_model() -> None:
     pytest.importorskip("wordfreq")
-    result = pmi_runs.run_probe(
+    result = pmi_probe.run_probe(
         "mini-bert", sentences=load_sts("mini-sts").sentences[:40], n_contexts=60, n_pairs_of=30,
         device="cpu",
     )  # fmt: skip
@@ -246,7 +246,7 @@ def test_head_that_was_not_saved_is_refused(tmp_path: Path) -> None:
 
 def test_run_probe(folder: Path) -> None:
     pytest.importorskip("wordfreq")
-    result = pmi_runs.run_probe(str(folder), sentences=SENTENCES, n_pairs_of=20, device="cpu")
+    result = pmi_probe.run_probe(str(folder), sentences=SENTENCES, n_pairs_of=20, device="cpu")
     json.dumps(result, allow_nan=False)
     fits = result["regression"]["pairs"]["fits"]
     assert fits["PMI + log p(x) + lambda_c"]["r2"] == pytest.approx(1, abs=1e-4)
@@ -272,11 +272,11 @@ def test_word_tokens() -> None:
         def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
             return [self.tokens[i] for i in ids]
 
-    assert pmi_runs.word_tokens(Vocabulary("dog", "Ġdog", "Ġ", "ĠÃ©", "ĠThe", "Ġa1")) == {"dog": 1}
-    assert pmi_runs.word_tokens(Vocabulary("[CLS]", "dog", "##ing", "Dog", "9")) == {"dog": 1}
+    assert pmi_probe.word_tokens(Vocabulary("dog", "Ġdog", "Ġ", "ĠÃ©", "ĠThe", "Ġa1")) == {"dog": 1}
+    assert pmi_probe.word_tokens(Vocabulary("[CLS]", "dog", "##ing", "Dog", "9")) == {"dog": 1}
 
 
 def test_sample_sentences_is_seeded() -> None:
-    first, source = pmi_runs.sample_sentences(10)
-    assert first == pmi_runs.sample_sentences(10)[0] and len(set(first)) == 10
+    first, source = pmi_probe.sample_sentences(10)
+    assert first == pmi_probe.sample_sentences(10)[0] and len(set(first)) == 10
     assert source.startswith("mini-sts")

@@ -20,7 +20,7 @@ from bertflow_lite.context_similarity import (
     remove_direction,
     upper,
 )
-from bertflow_lite.experiments import pmi_runs
+from bertflow_lite.experiments import pmi_toy
 from bertflow_lite.figures import pmi as figures
 from bertflow_lite.linear import Whitener
 from bertflow_lite.pmi import (
@@ -224,11 +224,11 @@ def test_frequency_direction() -> None:
 def test_run_toy_small(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"n_words": 30, "n_contexts": 40}
     monkeypatch.setattr(
-        pmi_runs, "make_world", lambda *_, **kw: make_world(*small.values(), n_topics=3, **kw)
+        pmi_toy, "make_world", lambda *_, **kw: make_world(*small.values(), n_topics=3, **kw)
     )
-    monkeypatch.setattr(pmi_runs, "_languages", lambda seed: {})
-    monkeypatch.setattr(pmi_runs, "FLOW_STEPS", 5)
-    result = pmi_runs.run_toy(size=(30, 40), widths=False)
+    monkeypatch.setattr(pmi_toy, "_languages", lambda seed: {})
+    monkeypatch.setattr(pmi_toy, "FLOW_STEPS", 5)
+    result = pmi_toy.run_toy(size=(30, 40), widths=False)
     json.dumps(result, allow_nan=False)
     assert result["fit"]["residual_std"] < 0.01
     gauge = result["gauge"]

@@ -204,7 +204,8 @@ def pmi(
 ) -> None:
     """Show Equations 1 to 3 of the paper in numbers: in an exact toy world or a language model."""
     with clear_errors():
-        from bertflow_lite.experiments.pmi_runs import run_probe, run_toy
+        from bertflow_lite.experiments.pmi_probe import run_probe
+        from bertflow_lite.experiments.pmi_toy import run_toy
         from bertflow_lite.models import find_device
         from bertflow_lite.runs import provenance, store_run
 

@@ -1,4 +1,4 @@
-"""Figures of the PMI chapter: from the dicts of `pmi_runs` to Plotly.
+"""Figures of the PMI chapter: from the dicts of `pmi_toy` and `pmi_probe` to Plotly.
 
 Every control lies inside the figure, so that it works in a static page.
 """

@@ -1,0 +1,289 @@
+"""What the PMI chapter shows of a language model, computed once, as a JSON-able dict."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from bertflow_lite.context_similarity import (
+    cosines,
+    frequency_direction,
+    upper,
+)
+from bertflow_lite.datasets import load_sts
+from bertflow_lite.experiments.pmi_agreement import compare_with_references, make_variants
+from bertflow_lite.experiments.pmi_rows import plain, ranked, shorten
+from bertflow_lite.lm_probe import (
+    TERMS,
+    Contexts,
+    LanguageModel,
+    ScoreMoments,
+    check_scores,
+    collect_contexts,
+    load_language_model,
+    log_partition,
+    moments,
+    regress,
+    scores,
+    word_probabilities,
+)
+from bertflow_lite.similarity import spearman
+
+__all__ = ["run_probe", "sample_sentences", "word_tokens"]
+
+logger = logging.getLogger(__name__)
+
+Floats = NDArray[np.float64]
+
+# Nouns, verbs and function words for the neighbor explorer; those that are one token are used.
+EXPLORED_WORDS = (
+    "the", "of", "and", "not", "is", "was", "he", "two", "dog", "man", "woman", "water", "music",
+    "guitar", "car", "street", "red", "playing", "running", "said", "president", "police", "killed",
+    "percent", "market", "children", "house", "war",
+)  # fmt: skip
+
+
+def run_probe(
+    model: str = "smollm2",
+    *,
+    sentences: Sequence[str] | None = None,
+    n_contexts: int = 3000,
+    n_pairs_of: int = 800,
+    device: str | None = None,
+    download: bool = False,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Probe a language model: Eq. 1-3 on real contexts.
+
+    Parameters
+    ----------
+    model : str, default "smollm2"
+        See `load_language_model`.
+    sentences : sequence of str, optional
+        Default: `sample_sentences`.
+    n_contexts : int, default 3000
+        Contexts to look at.
+    n_pairs_of : int, default 800
+        Contexts of which all pairs are compared.
+    device, download
+        See `load_language_model`.
+    seed : int, default 0
+
+    Returns
+    -------
+    dict
+        ``model``, ``contexts``, ``scores``, ``lambda_c``, ``regression`` (by weighting),
+        ``scatter``, ``frequency``, ``similarity``, ``neighbors``.
+    """
+    lm = load_language_model(model, device=device, download=download)
+    source = "given"
+    if sentences is None:
+        sentences, source = sample_sentences(seed=seed)
+    contexts = collect_contexts(lm, sentences, n_contexts=n_contexts, seed=seed)
+    if len(contexts) < 4:
+        raise ValueError(f"only {len(contexts)} contexts: give more, or longer, sentences.")
+    rng = np.random.default_rng(seed)
+    halves = np.array_split(rng.permutation(len(contexts)), 2)
+    p_halves = [word_probabilities(lm, _select(contexts, half)) for half in halves]
+    p_word = np.average(p_halves, axis=0, weights=[len(half) for half in halves])
+    log_z = log_partition(lm, contexts)
+    h = contexts.h.double().cpu().numpy()
+    # Stored runs quote no benchmark: where the sentences are our own draw, texts are mini-sts's.
+    own = set(sentences) if source == "given" else set(load_sts("mini-sts").sentences)
+    quotable = [i for i, row in enumerate(contexts.sentences) if sentences[row] in own]
+    shown = _select(contexts, np.array(quotable, dtype=np.int_))
+    result: dict[str, Any] = {
+        "model": {"name": lm.name, "kind": lm.kind, "fingerprint": lm.fingerprint,
+                  "n_vocabulary": len(p_word), "dim": h.shape[1]},
+        "contexts": {"n": len(contexts), "n_sentences": len(sentences), "source": source,
+                     "n_shown": len(shown)},
+        "scores": {"largest_gap_to_logits": check_scores(lm, sentences[0]),
+                   "largest_bias": float(lm.bias.abs().max())},
+        "lambda_c": {
+            "mean": log_z.mean(), "std": log_z.std(), "min": log_z.min(), "max": log_z.max(),
+            # How much of lambda_c one vector explains: adding it to all w moves only lambda_c.
+            "r2_linear_in_h": _r2(h, log_z),
+            "correlation_with_norm": spearman(np.linalg.norm(h, axis=1), log_z),
+        },
+        "regression": {
+            f"{weights}{', centered words' if centered else ''}": _regressions(
+                moments(lm, contexts, p_word, weights=weights, center_words=centered)
+            )
+            for weights in ("pairs", "joint")
+            for centered in (False, True)
+        },
+        "scatter": _probe_scatter(lm, shown, p_word, rng),
+        "frequency": _probe_frequency(lm, p_word, p_halves, h),
+        "similarity": _probe_similarity(lm, contexts, p_word, h, n_pairs_of, seed),
+        "neighbors": _probe_neighbors(lm, shown, p_word, rng),
+    }  # fmt: skip
+    return dict(plain(result))
+
+
+def sample_sentences(n: int = 350, *, seed: int = 0) -> tuple[list[str], str]:
+    """Draw sentences from mini-sts and, where it is on this machine, the test set of STS-B.
+
+    Returns
+    -------
+    sentences : list of str
+    source : str
+        Where they come from.
+    """
+    pool, source = set(load_sts("mini-sts").sentences), "mini-sts"
+    try:
+        pool |= set(load_sts("stsb", "test").sentences)
+        source = "mini-sts and STS-B test"
+    except FileNotFoundError:
+        logger.info("STS-B is not here: contexts come from mini-sts alone")
+    ordered = sorted(pool)
+    order = np.random.default_rng(seed).permutation(len(ordered))[:n]
+    return [ordered[i] for i in order], source
+
+
+def word_tokens(tokenizer: Any) -> dict[str, int]:
+    """Tokens that are whole lower-case words, and their ids.
+
+    Byte-level and SentencePiece vocabularies mark the start of a word; wordpieces mark the inside.
+    """
+    tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    mark = next((m for m in ("Ġ", "▁") if any(t and t.startswith(m) for t in tokens)), "")
+    words = {t[len(mark) :]: i for i, t in enumerate(tokens) if t and t.startswith(mark)}
+    return {t: i for t, i in words.items() if t.isascii() and t.isalpha() and t.islower()}
+
+
+def _select(contexts: Contexts, rows: NDArray[np.int_]) -> Contexts:
+    index = torch.from_numpy(rows).to(contexts.h.device)
+    texts = [contexts.texts[i] for i in rows]
+    return Contexts(contexts.h[index], texts, contexts.targets[rows], contexts.sentences[rows])
+
+
+def _r2(x: Floats, y: Floats) -> float:
+    """Share of the variance of y, shape (n,), that is linear in x, shape (n, dim)."""
+    centered, target = x - x.mean(axis=0), y - y.mean()
+    slopes = np.linalg.lstsq(centered.T @ centered, centered.T @ target)[0]
+    return float(1 - ((target - centered @ slopes) ** 2).sum() / (target**2).sum())
+
+
+def _regressions(found: ScoreMoments) -> dict[str, Any]:
+    sets: list[tuple[str, ...]] = [TERMS, *((term,) for term in TERMS), TERMS[:2]]
+    total = found.covariance[0, 0]
+    return {
+        "largest_gap": found.largest_gap,
+        "variance_of_score": total,
+        "shares": dict(zip(TERMS, found.covariance[0, 1:] / total, strict=True)),
+        "variances": dict(zip(TERMS, np.diag(found.covariance)[1:] / total, strict=True)),
+        "covariance": found.covariance,
+        "fits": {" + ".join(terms): regress(found, terms) for terms in sets},
+    }
+
+
+def _probe_scatter(
+    lm: LanguageModel, contexts: Contexts, p_word: Floats, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Pairs for a scatter: words drawn evenly, and words drawn from p(x|c), in 40 contexts."""
+    rows = rng.permutation(len(contexts))[:40]
+    columns: dict[str, list[Any]] = {
+        key: [] for key in ("score", "pmi", "log_p", "lambda_c", "word", "context", "drawn")
+    }
+    block = scores(lm, _select(contexts, rows).h).double().cpu().numpy()
+    for row, score in zip(rows, block, strict=True):
+        lambda_c = logsumexp(score)
+        p = np.exp(score - lambda_c)
+        for drawn, weights in (("evenly", None), ("from p(x|c)", p / p.sum())):
+            ids = rng.choice(len(p), size=15, p=weights)
+            log_p = np.log(p_word[ids])
+            columns["score"] += score[ids].tolist()
+            columns["pmi"] += (score[ids] - lambda_c - log_p).tolist()
+            columns["log_p"] += log_p.tolist()
+            columns["lambda_c"] += [float(lambda_c)] * len(ids)
+            columns["word"] += [lm.tokenizer.decode([int(i)]) for i in ids]
+            columns["context"] += [shorten(contexts.texts[row])] * len(ids)
+            columns["drawn"] += [drawn] * len(ids)
+    return columns
+
+
+def _probe_frequency(
+    lm: LanguageModel, p_word: Floats, p_halves: list[Floats], h: Floats
+) -> dict[str, Any]:
+    """Compare the model's p(x) with wordfreq's, and find the direction of frequency."""
+    try:
+        from wordfreq import zipf_frequency
+    except ImportError as error:
+        raise ImportError("the probe compares with wordfreq: pip install wordfreq") from error
+    tokens = word_tokens(lm.tokenizer)
+    zipf = {word: zipf_frequency(word, "en") for word in tokens}
+    known = sorted((word for word in tokens if zipf[word] > 0), key=lambda word: -zipf[word])
+    ids = np.array([tokens[word] for word in known])
+    log_p, others = np.log(p_word[ids]), np.array([zipf[word] for word in known])
+    w = lm.word_vectors.double().cpu().numpy()
+    direction, mean = frequency_direction(w, p_word), h.mean(axis=0)
+    common = slice(0, 5000)
+    rows = np.unique(np.geomspace(1, len(known), 500).astype(int) - 1)
+    return {
+        "n_words": len(known),
+        "spearman_wordfreq": spearman(log_p, others),
+        "spearman_wordfreq_5000_most_frequent": spearman(log_p[common], others[common]),
+        "spearman_halves": spearman(p_halves[0], p_halves[1]),
+        "r2_log_p_linear_in_w": _r2(w, np.log(p_word)),
+        "r2_wordfreq_linear_in_w": _r2(w[ids], others),
+        "cosine_direction_mean_context": float(direction @ mean / np.linalg.norm(mean)),
+        "words": [known[i] for i in rows],
+        "zipf": others[rows],
+        "log_p": log_p[rows],
+    }
+
+
+def _probe_similarity(
+    lm: LanguageModel, contexts: Contexts, p_word: Floats, h: Floats, n: int, seed: int
+) -> dict[str, Any]:
+    """Test the higher-order claim: do context vectors agree with what they predict."""
+    rows = np.random.default_rng(seed).permutation(len(contexts))[:n]
+    log_q = torch.log_softmax(scores(lm, _select(contexts, rows).h), dim=1)
+    root = torch.exp(log_q / 2)
+    same = upper((root @ root.T).double().cpu().numpy())
+    del root
+    pmi = (log_q - torch.from_numpy(np.log(p_word)).to(log_q)) * torch.from_numpy(
+        np.sqrt(p_word)
+    ).to(log_q)
+    pmi = pmi / pmi.norm(dim=1, keepdim=True)
+    references = {"overlap": same, "PMI cosine": upper((pmi @ pmi.T).double().cpu().numpy())}
+    del pmi, log_q
+    w = lm.word_vectors.double().cpu().numpy()
+    variants = {name: x[rows] for name, x in make_variants(h, w, p_word, seed).items()}
+    sample = np.random.default_rng(seed).permutation(len(same))[:400]
+    return {
+        "n_contexts": len(rows),
+        "table": compare_with_references(variants, references),
+        "overlap_with_pmi_cosine": spearman(same, references["PMI cosine"]),
+        "x": same[sample],
+        "y": {name: upper(cosines(x))[sample] for name, x in variants.items()},
+    }
+
+
+def _probe_neighbors(
+    lm: LanguageModel, contexts: Contexts, p_word: Floats, rng: np.random.Generator
+) -> dict[str, Any]:
+    tokens = word_tokens(lm.tokenizer)
+    words, ids = list(tokens), np.array(list(tokens.values()))
+    long_enough = [i for i, text in enumerate(contexts.texts) if 25 <= len(text) <= 70]
+    log_z = log_partition(lm, contexts)
+    rows = rng.permutation(long_enough or len(contexts))[:16]
+    block = scores(lm, _select(contexts, rows).h).double().cpu().numpy()
+    by_context = []
+    for row, score in zip(rows, block, strict=True):
+        pmi = score - log_z[row] - np.log(p_word)
+        by_context.append(ranked(contexts.texts[row], words, score[ids], pmi[ids]))
+    by_word = []
+    names = [shorten(text) for text in contexts.texts]
+    for word in (word for word in EXPLORED_WORDS if word in tokens):
+        column = contexts.h @ lm.word_vectors[tokens[word]] + lm.bias[tokens[word]]
+        score = column.double().cpu().numpy()
+        pmi = score - log_z - np.log(p_word[tokens[word]])
+        by_word.append(ranked(word, names, score, pmi))
+    return {"contexts": by_context, "words": by_word}
