@@ -40,11 +40,13 @@ def pretrain_variants(
     """Train the first steps again with one thing changed: no bias, untied, equal frequencies ...
 
     Each finished variant is kept in the cache: stopped, the same command goes on from there, and
-    several processes can each do some (--only) before one command stores them all.
+    several processes can each do some (--only) before one command stores them all.  With --only,
+    --store stores those that are named.
     """
     with clear_errors():
         import torch
 
+        from bertflow_lite import __version__
         from bertflow_lite.experiments.partial_runs import KeptResults
         from bertflow_lite.experiments.pretraining_runs import load_validation_pairs
         from bertflow_lite.models import find_device, load_model
@@ -52,7 +54,7 @@ def pretrain_variants(
         from bertflow_lite.pretraining.material import prepare
         from bertflow_lite.pretraining.recipe import RECIPES
         from bertflow_lite.pretraining.training_run import HELD_OUT
-        from bertflow_lite.pretraining.variants import STEPS, VARIANTS, train_variant
+        from bertflow_lite.pretraining.variants import FORMAT, STEPS, VARIANTS, train_variant
         from bertflow_lite.runs import provenance, store_run
 
         if threads is not None:
@@ -63,10 +65,6 @@ def pretrain_variants(
         for name in only or []:
             if name not in names:
                 raise ValueError(f"there is no variant {name!r}; there are {', '.join(names)}.")
-        if store is not None and only:
-            raise ValueError(
-                "--store wants all variants: leave out --only, finished ones are kept."
-            )
         recipe = RECIPES[config]
         show = progress and sys.stderr.isatty()
         tokenizer = load_model("minilm", device="cpu").tokenizer
@@ -88,7 +86,8 @@ def pretrain_variants(
             for variant in VARIANTS:
                 if only and variant.name not in only:
                     continue
-                what = {**settings, "variant": dataclasses.asdict(variant)}
+                what = {**settings, "variant": dataclasses.asdict(variant), "made_by": __version__}
+                what["format"] = FORMAT
                 kept.append(KeptResults("pretrain-variant", what))
 
                 def train(variant: Any = variant) -> Any:

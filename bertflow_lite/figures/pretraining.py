@@ -26,7 +26,7 @@ __all__ = ["meaning_curves", "term_curves", "word_curves"]
 
 
 def word_curves(run: Run, *, title: str = "") -> go.Figure:
-    """Words: norm and frequency, norm and neighbors' distance by frequency, mean cosine.
+    """Words: norm and frequency, norm and neighbors' distance by frequency, cone and direction.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def word_curves(run: Run, *, title: str = "") -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        Four panels; a menu chooses the lower half of Table 1 that the third one shows.
+        Five panels; a menu chooses the lower half of Table 1 that the third one shows.
     """
     shown = {
         **{f"distance to {k} nearest": ("distance", str(k)) for k in (3, 5, 7)},
@@ -70,6 +70,18 @@ def word_curves(run: Run, *, title: str = "") -> go.Figure:
                 "Two random words",
                 "mean cosine",
                 [line_of(run, "words", lambda s: s["words"]["mean_cosine"]["estimate"])],
+            ),
+            Panel(
+                "The words' strongest direction",
+                "share",
+                [
+                    line_of(
+                        run, "of all variance", lambda s: s["words"]["frequency"]["variance"][0]
+                    ),
+                    line_of(
+                        run, "frequency in it", lambda s: s["words"]["frequency"]["explained"][0]
+                    ),
+                ],
             ),
         ]
         for label, key in shown.items()

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from bertflow_lite.figures.control_parts import make_menu
 from bertflow_lite.figures.pretraining_parts import Line, Panel, change_lines, stack_panels
 
-__all__ = ["GROUPS", "variant_curves"]
+__all__ = ["GROUPS", "start_curves", "variant_curves"]
 
 BASE = "as the book's model"
 GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
@@ -75,6 +75,81 @@ def variant_curves(run: Mapping[str, Any], *, title: str = "") -> go.Figure:
     for one in menu:  # between the figure's title and the first panel's
         one.update(y=1, yanchor="bottom", pad={"b": fig.layout.margin.t - 80})
     return fig.update_layout(updatemenus=menu)
+
+
+def start_curves(
+    runs: Mapping[str, Mapping[str, Any]], *, layer: str = "last2avg", title: str = ""
+) -> go.Figure:
+    """Draw what the start of the output bias decides, over the steps that all runs have.
+
+    Parameters
+    ----------
+    runs : mapping
+        Label -> results of a stored run of `pretrain-measure`.
+    layer : str, default "last2avg"
+        Of the sentences.
+    title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        Six panels.
+
+    Raises
+    ------
+    ValueError
+        If the runs have no step in common.
+    """
+    kept = [{one["step"]: one for one in run["snapshots"]} for run in runs.values()]
+    steps = sorted(set.intersection(*(set(found) for found in kept)))
+    if not steps:
+        raise ValueError("The runs were measured at no common step.")
+
+    def lines(value: Callable[[Mapping[str, Any]], float]) -> list[Line]:
+        return [
+            Line(label, [value(found[step]) for step in steps], dash=dash)
+            for label, found, dash in zip(runs, kept, ("solid", "dash", "dot"), strict=False)
+        ]
+
+    def score(name: str) -> Callable[[Mapping[str, Any]], float]:
+        return lambda one: sum(one["sts"][layer][name]) / len(one["sts"][layer][name])
+
+    raw, flow = score("none"), score("flow")
+    return stack_panels(
+        [
+            Panel(
+                "A word's norm and its frequency",
+                "Spearman",
+                lines(lambda one: one["words"]["norm_log_frequency"]["spearman"]),
+                -1.05,
+                1.05,
+            ),
+            Panel(
+                "log p(x) in the vectors",
+                "slope",
+                lines(lambda one: one["terms"]["log_p_in"]["vectors_slope"]),
+            ),
+            Panel(
+                "Frequency in the words' strongest direction",
+                "share",
+                lines(lambda one: one["words"]["frequency"]["explained"][0]),
+                -0.05,
+                1.05,
+            ),
+            Panel(
+                "Two random sentences",
+                "mean cosine",
+                lines(lambda one: one["sentences"][layer]["mean_cosine"]["estimate"]),
+                -0.05,
+                1.05,
+            ),
+            Panel("Raw cosines", "Spearman x 100", lines(raw)),
+            Panel("Gain of the flow", "points", lines(lambda one: round(flow(one) - raw(one), 2))),
+        ],
+        steps,
+        [kept[0][step]["tokens"] for step in steps],
+        title=title,
+    )
 
 
 def _panels(

@@ -46,6 +46,8 @@ __all__ = ["EACH", "STEPS", "VARIANTS", "Variant", "train_variant"]
 
 STEPS = (0, 10, 30, 50, 70, 100, 200, 300, 500)
 """Where a variant is measured."""
+FORMAT = 2
+"""Of what `train_variant` gives: kept results of another one are not used."""
 EACH = 100
 """Occurrences of each piece in the text where all are equally frequent."""
 
@@ -82,6 +84,12 @@ VARIANTS = (
         "thinned text", "as short and broken as the next, frequencies as usual", text="thinned"
     ),
     Variant("equal frequencies", "a world without frequency", text="equal"),
+    Variant(
+        "equal frequencies, bias from zero",
+        "and without a bias that knows which words there are",
+        {"bias": "zero"},
+        "equal",
+    ),
 )
 
 
