@@ -20,7 +20,7 @@ LAYER_NAMES: dict[str, tuple[int, ...]] = {
     "last": (-1,),
     "last2avg": (-1, -2),  # as the paper says
     "first-last": (1, -1),  # as its code does
-    "embeddings-last": (0, -1),  # as SimCSE and the PyTorch port do
+    "embeddings-last": (0, -1),  # as SimCSE did until January 2022, and the PyTorch port
 }
 """Layer choices that have a name; the hidden states that each one averages."""
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
 from bertflow_lite.datasets import load_sts
+from bertflow_lite.encode import load_encoder
+from bertflow_lite.experiments import geometry_runs
 from bertflow_lite.experiments.geometry_runs import CALIBRATORS, measure_space
 from bertflow_lite.figures import geometry as figures
 from bertflow_lite.first_token import encode_without_first
 from bertflow_lite.models import PACKAGED_MODELS
 from bertflow_lite.runs import load_run
-from bertflow_lite.word_frequency import load_word_counts
+from bertflow_lite.word_frequency import WordCounts, load_word_counts
 from bertflow_lite.word_table import WordEmbeddings
 
 
@@ -26,8 +30,6 @@ def run(request):
 
 @pytest.fixture(scope="module")
 def minilm():
-    from bertflow_lite.encode import load_encoder
-
     if PACKAGED_MODELS["minilm"].path() is None:
         pytest.skip("minilm is not installed")
     return load_encoder("minilm")
@@ -127,3 +129,28 @@ def test_means_without_the_first_token_agree_with_a_plain_loop(minilm):
         rests.extend(norms[1:])
     assert first[3] == pytest.approx(np.mean(firsts), rel=1e-5)
     assert others[3] == pytest.approx(np.mean(rests), rel=1e-5)
+
+
+def test_the_whole_run_on_a_few_words_and_sentences(monkeypatch) -> None:
+    whole = load_word_counts()
+    few = WordCounts(whole.words[:5200], whole.counts[:5200], whole.total, whole.source)
+    monkeypatch.setattr(geometry_runs, "load_word_counts", lambda: few)
+    monkeypatch.setattr(geometry_runs, "FLOW_STEPS", 5)
+    pairs = load_sts("mini-sts").select(range(30))
+    results = geometry_runs.run_geometry(
+        "mini-bert",
+        sets=[pairs],
+        layers=("last",),
+        calibrators=("none", "whiten", "flow"),
+        n_resamples=20,
+        views=False,
+    )
+    json.dumps(results, allow_nan=False)
+    stored = load_run("geometry", "minilm")["results"]
+    assert set(results) == set(stored) - {"views"}
+    assert set(results["words"]) == set(stored["words"])
+    assert results["words"]["table1"]["n_words"][0] == 100
+    assert set(results["word_similarity"]["sets"]) == set(stored["word_similarity"]["sets"])
+    assert len(results["layers"]["mini-sts"]) == 5
+    assert set(results["calibrated"]["mini-sts"]["last"]) == {"none", "whiten", "flow"}
+    assert results["settings"]["n_sentences"] == {"mini-sts": len(set(pairs.sentences))}

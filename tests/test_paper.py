@@ -60,11 +60,36 @@ def test_others_are_labelled() -> None:
     assert all(row.source and row.aggregation in ("all", "mean", "wmean") for row in rows)
     assert all(set(row.scores) <= set(paper.SETS) for row in rows)
     by_label = {row.label: row for row in rows}
+    assert len(by_label) == len(rows), "a label names one row"
     # BERT-whitening's first-last (first block and last) is what the paper's table calls last2avg.
     last2avg = paper.load_paper_table(2)["own"]["BERT-base-last2avg"]
     first_last = by_label["BERT-base, first-last (first block + last)"]
     assert first_last.aggregation == "wmean"
     assert first_last.scores == pytest.approx(last2avg, abs=0.021)
+
+
+def test_rows_of_simcse_have_the_averages_that_it_prints() -> None:
+    """Its Tables 5, B.2, C.1 and its issue 285 print the mean of each row: a check of copying."""
+    by_label = {row.label: row for row in paper.load_others()}
+    raw = "BERT-base, first-last"
+    for label, printed in {
+        f"{raw} (embedding layer + last)": 56.70,
+        f"{raw} (first block + last), all": 60.73,
+        "BERT-flow (NLI)": 66.55,
+        "BERT-flow (target)": 66.31,
+        "BERT-whitening (NLI)": 66.28,
+        "BERT-whitening (target)": 64.26,
+        "BERT-whitening (NLI), wmean": 67.59,
+        "BERT-whitening (target), wmean": 69.19,
+        "unsupervised SimCSE": 76.25,
+    }.items():
+        assert by_label[label].average == pytest.approx(printed, abs=0.006)
+    # STS-B and SICK-R have no subsets, so the aggregations agree there.
+    for label in (f"{raw} (first block + last)", "BERT-whitening (NLI)", "BERT-whitening (target)"):
+        other = f"{label}, {'all' if label.startswith(raw) else 'wmean'}"
+        for name in ("stsb", "sick-r"):
+            one, two = by_label[label].scores[name], by_label[other].scores[name]
+            assert one == pytest.approx(two, abs=0.011)
 
 
 def test_papers_with_code_lists_the_best_of_table_2() -> None:
