@@ -303,6 +303,15 @@ def test_many_recipes_can_be_told_apart(recipes) -> None:
     assert len({(line.line.color, line.line.dash) for line in fig.data}) == 13
 
 
+def test_a_recipe_that_begins_far_above_comes_in_from_above(recipes) -> None:
+    before = recipe_curves(recipes).layout.yaxis.range
+    high = {"name": "high", "why": "", "curve": [[0, 0, 99.0], [9, 10**6, before[0] + 0.1]]}
+    fig = recipe_curves({**recipes, "recipes": [*recipes["recipes"], high]})
+    assert fig.layout.yaxis.range == before
+    ends = [curve["curve"][-1][2] for curve in recipes["recipes"]]
+    assert before[0] < min(ends) <= max(ends) < before[1]
+
+
 def test_recipe_curves_need_something_to_draw(recipes) -> None:
     del recipes["settings"]["unigram_loss"]
     assert len(recipe_curves(recipes).data) == 3

@@ -31,7 +31,8 @@ def recipe_curves(run: Mapping[str, Any], *, title: str = "") -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
+        For `plots.show`.  The axis ends above the first recipe's start and all ends; a curve that
+        begins higher comes in from above.
 
     Raises
     ------
@@ -75,6 +76,10 @@ def recipe_curves(run: Mapping[str, Any], *, title: str = "") -> go.Figure:
             hovertemplate="frequencies only: %{y:.2f} nats<extra></extra>",
         )
     fig.update_xaxes(title="word pieces seen", tickformat="~s")
-    fig.update_yaxes(title="held-out loss, nats")
+    curves = [[loss for *_, loss in recipe["curve"]] for recipe in recipes]
+    # A bias that starts at zero begins far above all others, and would press them together.
+    high = max(curves[0][0], *(curve[-1] for curve in curves)) + 0.05
+    low = min(map(min, curves)) - 0.05
+    fig.update_yaxes(title="held-out loss, nats", range=[low, high])
     fig.update_layout(title=place_title(title), hovermode="closest")
     return legend_below(fig)

@@ -29,6 +29,11 @@ GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("thinned", "thinned text", "both"),
         ("all equal", "equal frequencies", "both"),
     ),
+    "frequencies, bias from zero": (
+        ("whole", "bias from zero", "both"),
+        ("all equal", "equal frequencies, bias from zero", "both"),
+        ("all equal, from log p", "equal frequencies", "both"),
+    ),
     "recipe": (
         ("ours", BASE, "both"),
         ("no decay", "no weight decay", "both"),
