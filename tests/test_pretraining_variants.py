@@ -224,3 +224,26 @@ def test_the_bias_decides_where_frequency_goes() -> None:
     assert slopes[0] < 0.1 < 0.8 < slopes[1]
     flows = [run[1000]["sts"]["last2avg"]["flow"][0] for run in at]
     assert abs(flows[0] - flows[1]) < 2
+    loud = [[one["words"]["frequency"]["explained"][0] for one in run.values()] for run in at]
+    assert max(loud[0]) < 0.13 and loud[1][-1] > 0.8
+    assert min(one["words"]["frequency"]["explained"][0] for s, one in at[1].items() if s > 200) > (
+        0.75
+    )
+
+
+def test_without_frequencies_norms_know_nothing_of_them() -> None:
+    """What chapter 14 says of the text in which all words are equally frequent."""
+    found = bf.load_run("pretraining", "variants")["results"]["variants"]
+    by_name = {one["name"]: one["snapshots"] for one in found}
+    for name in ("equal frequencies", "equal frequencies, bias from zero"):
+        assert max(abs(one["norm"]["input"]) for one in by_name[name]) < 0.05
+    whole, *others = (by_name[name] for name in ("as the book's model", "thinned text"))
+    for other in (*others, by_name["equal frequencies"]):  # a step reads as much
+        assert other[-1]["tokens"] == pytest.approx(whole[-1]["tokens"], rel=0.01)
+    falls = {
+        name: by_name[name][0]["sts"]["none"] - min(one["sts"]["none"] for one in by_name[name][:4])
+        for name in by_name
+    }
+    assert falls["as the book's model"] < 1 < falls["equal frequencies, bias from zero"]
+    assert falls["equal frequencies, bias from zero"] < 0.6 * falls["bias from zero"]
+    assert max(one["sts"]["none"] for one in by_name["thinned text"]) > 58
