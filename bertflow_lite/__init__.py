@@ -9,30 +9,38 @@
 True
 """
 
+from importlib import import_module, util
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
-from bertflow_lite.artifacts import load as load_calibrator
-from bertflow_lite.artifacts import save as save_calibrator
-from bertflow_lite.calibrate import PRESETS, FlowCalibrator, make_calibrator
-from bertflow_lite.datasets import SentencePairs, list_datasets, load_sts
-from bertflow_lite.encode import Encoder, load_encoder
-from bertflow_lite.evaluate import (
-    bootstrap_difference,
-    bootstrap_interval,
-    cosine,
-    pair_cosines,
-    score_similarities,
-    score_sts,
-    spearman,
-)
-from bertflow_lite.flow import Glow
-from bertflow_lite.layers import LAYER_NAMES
-from bertflow_lite.linear import Standardizer, TopDirectionRemover, Whitener
-from bertflow_lite.model_selection import PairSimilarity, pair_rows, pair_scorer
-from bertflow_lite.models import list_models
-from bertflow_lite.runs import load_run
-from bertflow_lite.streaming import EmbeddingStream
-from bertflow_lite.word_vectors import WordVectorEncoder
+if TYPE_CHECKING:  # at run time `__getattr__` imports them, each when it is first used
+    from bertflow_lite.artifacts import load as load_calibrator
+    from bertflow_lite.artifacts import save as save_calibrator
+    from bertflow_lite.calibrate import PRESETS, FlowCalibrator, make_calibrator
+    from bertflow_lite.datasets import SentencePairs, list_datasets, load_sts
+    from bertflow_lite.diagnosis import diagnose
+    from bertflow_lite.encode import Encoder, load_encoder
+    from bertflow_lite.evaluate import (
+        bootstrap_difference,
+        bootstrap_interval,
+        cosine,
+        pair_cosines,
+        score_similarities,
+        score_sts,
+        spearman,
+    )
+    from bertflow_lite.export import to_sentence_transformer
+    from bertflow_lite.flow import Glow
+    from bertflow_lite.layers import LAYER_NAMES
+    from bertflow_lite.linear import Standardizer, TopDirectionRemover, Whitener
+    from bertflow_lite.model_selection import PairSimilarity, pair_rows, pair_scorer
+    from bertflow_lite.models import list_models
+    from bertflow_lite.runs import load_run
+    from bertflow_lite.search import nearest
+    from bertflow_lite.sentence_encoder import SentenceEncoder
+    from bertflow_lite.sentence_files import read_pairs, read_sentences
+    from bertflow_lite.streaming import EmbeddingStream
+    from bertflow_lite.word_vectors import WordVectorEncoder
 
 try:
     __version__ = version("bertflow-lite")
@@ -47,6 +55,7 @@ __all__ = [
     "FlowCalibrator",
     "Glow",
     "PairSimilarity",
+    "SentenceEncoder",
     "SentencePairs",
     "Standardizer",
     "TopDirectionRemover",
@@ -55,6 +64,7 @@ __all__ = [
     "bootstrap_difference",
     "bootstrap_interval",
     "cosine",
+    "diagnose",
     "list_datasets",
     "list_models",
     "load_calibrator",
@@ -62,11 +72,61 @@ __all__ = [
     "load_run",
     "load_sts",
     "make_calibrator",
+    "nearest",
     "pair_cosines",
     "pair_rows",
     "pair_scorer",
+    "read_pairs",
+    "read_sentences",
     "save_calibrator",
     "score_similarities",
     "score_sts",
     "spearman",
+    "to_sentence_transformer",
 ]
+
+# Where each public name lives.  Torch takes seconds to import: `--help` shall not wait for it.
+_HOMES = {
+    "artifacts": "load_calibrator=load save_calibrator=save",
+    "calibrate": "PRESETS FlowCalibrator make_calibrator",
+    "datasets": "list_datasets load_sts",
+    "diagnosis": "diagnose",
+    "encode": "Encoder load_encoder",
+    "evaluate": "bootstrap_difference bootstrap_interval cosine pair_cosines score_similarities "
+    "score_sts spearman",
+    "export": "to_sentence_transformer",
+    "flow": "Glow",
+    "layers": "LAYER_NAMES",
+    "linear": "Standardizer TopDirectionRemover Whitener",
+    "model_selection": "PairSimilarity pair_rows pair_scorer",
+    "models": "list_models",
+    "pairs": "SentencePairs",
+    "runs": "load_run",
+    "search": "nearest",
+    "sentence_encoder": "SentenceEncoder",
+    "sentence_files": "read_pairs read_sentences",
+    "streaming": "EmbeddingStream",
+    "word_vectors": "WordVectorEncoder",
+}
+_ORIGIN = {
+    entry.partition("=")[0]: (module, entry.rpartition("=")[2])
+    for module, entries in _HOMES.items()
+    for entry in entries.split()
+}
+
+
+if not TYPE_CHECKING:  # else a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        """Import what is public, or a module such as ``bf.search``, when it is first used."""
+        if name in _ORIGIN:
+            module, own = _ORIGIN[name]
+            globals()[name] = found = getattr(import_module(f"{__name__}.{module}"), own)
+            return found
+        if not name.startswith("_") and util.find_spec(f"{__name__}.{name}") is not None:
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -32,6 +32,7 @@ from bertflow_lite.senteval import (
     read_scores,
     read_table,
 )
+from bertflow_lite.text_tables import FORMATS
 
 __all__ = ["DATASETS", "DatasetInfo", "SentencePairs", "list_datasets", "load_sts"]
 
@@ -109,7 +110,8 @@ def load_sts(
     Raises
     ------
     ValueError
-        If the name or split is unknown, or a file is not as it should be.
+        If the name or split is unknown (a file of your own is read by
+        `sentence_files.read_pairs`), or a file is not as it should be.
     FileNotFoundError
         If the set is not found; the message says what would help.
 
@@ -121,6 +123,7 @@ def load_sts(
     >>> len(pairs.sentences)
     840
     """
+    _refuse_a_file(name)
     name, split = _resolve(name, split)
     if name == "mini-sts":
         return _load_mini_sts()
@@ -231,6 +234,17 @@ def _other_datasets(data_dir: str | os.PathLike[str] | None) -> list[DatasetInfo
             how = "pip install --no-deps gensim"
             rows.append(DatasetInfo(name, n_pairs, ("test",), False, how))
     return rows
+
+
+def _refuse_a_file(name: str | os.PathLike[str]) -> None:
+    """Point to `read_pairs` where the name is a file's."""
+    text = os.fspath(name)
+    ending = os.path.splitext(text)[1].lower()
+    if not isinstance(name, str) or ending in FORMATS or os.sep in text:
+        raise ValueError(
+            f"load_sts knows {', '.join(DATASETS)}. A file of your own pairs, such as "
+            f"{os.path.basename(text)!r}, is read by bertflow_lite.read_pairs(file)."
+        )
 
 
 def _resolve(name: str, split: str | None) -> tuple[str, str]:

@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
+from bertflow_lite.calibrate import FlowCalibrator
 from bertflow_lite.evaluate import spearman
 from bertflow_lite.geometry import effective_rank, iso_score, sampled_mean_cosine, singular_values
-from bertflow_lite.linear import DeadDimensionWarning, find_live
+from bertflow_lite.linear import DeadDimensionWarning, Whitener, find_live
 from bertflow_lite.search import nearest
+from bertflow_lite.similarity import as_rows
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -95,7 +97,7 @@ def diagnose(
 
     Parameters
     ----------
-    embeddings : array, shape (n >= 24, dim)
+    embeddings : array-like or torch tensor, shape (n >= 24, dim)
         Embeddings of different sentences; repeats are left out.
     calibrator : estimator
         A calibrator that is not fitted; it is cloned and fitted here.
@@ -111,7 +113,8 @@ def diagnose(
     Raises
     ------
     ValueError
-        If there are fewer than 24 different sentences, or the calibrator refuses the data.
+        If there are fewer than 24 different sentences, a value is not finite, the seed is negative,
+        or the calibrator refuses the data.
 
     Examples
     --------
@@ -123,14 +126,18 @@ def diagnose(
     >>> found.mean_cosine > 0.9, abs(found.mean_cosine_calibrated) < 0.05
     (True, True)
     """
-    x = np.unique(np.asarray(embeddings, dtype=np.float32), axis=0)
+    rows = as_rows(embeddings, "the embeddings")  # names a bad row, before sorting moves it
+    x = np.unique(rows.astype(np.float32), axis=0)
     if len(x) < 24:
         raise ValueError(f"{len(x)} different sentences are too few to measure; give 24 or more.")
+    if random_state < 0:
+        raise ValueError(f"random_state is {random_state}; give a whole number from 0 up.")
     rng = np.random.default_rng(random_state)
     x = x[rng.permutation(len(x))]
     half = len(x) // 2
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeadDimensionWarning)  # the advice says it
+        live = int(find_live(x).sum())
         z, one, two = (clone(calibrator).fit(part).transform(x) for part in (x, x[:half], x[half:]))
     probe = rng.choice(len(x), size=min(len(x), 500), replace=False)
     first = rng.integers(len(x), size=n_pairs)
@@ -141,7 +148,7 @@ def diagnose(
     measures = {
         "n": len(x),
         "dim": x.shape[1],
-        "live": int(find_live(x).sum()),
+        "live": live,
         "mean_cosine": sampled_mean_cosine(x, random_state=random_state).estimate,
         "mean_cosine_calibrated": sampled_mean_cosine(z, random_state=random_state).estimate,
         "iso_score": iso_score(x),
@@ -154,6 +161,22 @@ def diagnose(
         "steadiness": _shared_neighbors(one, two, probe),
     }
     return Diagnosis(**measures, advice=_advise(measures))
+
+
+def directions_to_learn(calibrator: Any, dim: int) -> int:
+    """Give in how many directions a calibrator must learn the spread; 0 if dimension by dimension.
+
+    Some `FEW` different sentences for each are wanted; below one for each, the spread in some of
+    them is not seen at all.
+    """
+    steps = [step for _, step in getattr(calibrator, "steps", [("", calibrator)])]
+    widths = [0]
+    for step in steps:
+        if isinstance(step, FlowCalibrator):
+            widths.append(dim)
+        elif isinstance(step, Whitener):
+            widths.append(step.n_components or dim)
+    return max(widths)
 
 
 def _cosines(x: Any, first: Any, second: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from tqdm import tqdm
 from bertflow_lite.cache import EmbeddingCache
 from bertflow_lite.layers import LayerChoice, LayersArgument, resolve_layers
 from bertflow_lite.memory import OutOfMemoryError, free_memory, is_out_of_memory
-from bertflow_lite.models import LoadedModel, load_model
+from bertflow_lite.models import LoadedModel, find_device, load_model
 from bertflow_lite.paths import cache_dir
 from bertflow_lite.text import check_sentences
 from bertflow_lite.word_vectors import WordVectorEncoder, load_glove
@@ -55,7 +56,8 @@ def load_encoder(
         ``"minilm"``, ``"smollm2"``, ``"mini-bert"``, ``"glove"``, a folder with a transformers
         model, or a hub id.
     max_length : int, default 64
-        Longest sentence in tokens, special tokens included (Appendix B: 64).
+        Longest sentence in tokens, special tokens included (Appendix B: 64).  The rest of a longer
+        one is cut off, and a warning is logged.
     device : str or torch.device, optional
         Default: CUDA where there is one, else Apple's MPS, else the CPU.
     precision : {"auto", "float32", "bfloat16", "float16"}, default "auto"
@@ -69,14 +71,16 @@ def load_encoder(
     Returns
     -------
     Encoder or WordVectorEncoder
-        Both have ``encode(sentences, layers=...)``, ``name``, ``dim`` and ``fingerprint``.
+        Both have ``encode(sentences, layers=...)``, ``name``, ``dim`` and ``fingerprint``.  Word
+        vectors read the whole sentence, on the CPU and in float32, whatever is asked for: the
+        settings are checked all the same, and a warning is logged where they ask for another.
 
     Raises
     ------
     FileNotFoundError
         If the model is not on this machine; the message says how to get it.
     ValueError
-        If ``max_length`` or ``precision`` does not fit the model.
+        If ``max_length`` or ``precision`` does not fit the model, or ``device`` is not here.
 
     Examples
     --------
@@ -84,10 +88,12 @@ def load_encoder(
     >>> encoder
     Encoder('minilm', dim=384, n_layers=6, max_length=64, device='cpu')
     """
+    length = _whole(max_length)
     if os.fspath(name) == "glove":
+        _check_unused(length, device, precision)
         return load_glove()
     loaded = load_model(name, device=device, download=download)
-    return Encoder(loaded, max_length=max_length, precision=precision, cache=cache)
+    return Encoder(loaded, max_length=length, precision=precision, cache=cache)
 
 
 class Encoder:
@@ -108,6 +114,13 @@ class Encoder:
         Width of the vectors.
     n_layers : int
         Number of blocks; there is one hidden state more than blocks.
+
+    Notes
+    -----
+    Vectors are cached under the fingerprint that the weights had when the encoder was made, with
+    ``max_length`` and the precision.  ``max_length`` may be changed later.  Who changes ``model``
+    or ``tokenizer`` in place (trains it, say) must make the encoder with ``cache=False``, else the
+    old weights' vectors come back, and the new ones' are kept under the old name.
 
     Examples
     --------
@@ -132,11 +145,21 @@ class Encoder:
         self.device: torch.device = next(loaded.model.parameters()).device
         self.dim = int(loaded.model.config.hidden_size)
         self.n_layers = int(loaded.model.config.num_hidden_layers)
-        self.max_length = self._check_max_length(max_length)
         self.autocast = _autocast_type(precision, self.device)
+        self._cache_folder = cache_dir() / "embeddings" if cache else None
+        self.max_length = max_length
+
+    @property
+    def max_length(self) -> int:
+        """Longest sentence in tokens.  When it is changed, the cache changes with it."""
+        return self._max_length
+
+    @max_length.setter
+    def max_length(self, max_length: int) -> None:
+        self._max_length = self._check_max_length(max_length)
         kind = "float32" if self.autocast is None else str(self.autocast).removeprefix("torch.")
-        key = f"{self.fingerprint}-len{self.max_length}-{kind}"
-        self._cache = EmbeddingCache(cache_dir() / "embeddings" if cache else None, key, self.dim)
+        key = f"{self.fingerprint}-len{self._max_length}-{kind}"
+        self._cache = EmbeddingCache(self._cache_folder, key, self.dim)
 
     def __repr__(self) -> str:
         return (
@@ -160,6 +183,9 @@ class Encoder:
         progress: bool = False,
     ) -> Embeddings | dict[str, Embeddings]:
         """Encode sentences.
+
+        A sentence of more than ``max_length`` tokens is cut, and one warning is logged that counts
+        them, among those that were not in the cache.
 
         Parameters
         ----------
@@ -211,16 +237,20 @@ class Encoder:
         """Pool each hidden state that any choice needs, for each text: from the cache, or anew."""
         slots = list(dict.fromkeys(slot for choice in choices for slot in choice.slots))
         pooled = {slot: np.empty((len(texts), self.dim), dtype=np.float32) for slot in slots}
+        new = cut = 0
         with tqdm(total=len(texts), desc="encode", unit="sentence", disable=not progress) as bar:
             for start in range(0, len(texts), SHARD):
                 shard = texts[start : start + SHARD]
                 view = {slot: pooled[slot][start : start + SHARD] for slot in slots}
                 known = np.logical_and.reduce([self._cache.read(shard, s, view[s]) for s in slots])
                 bar.update(int(known.sum()))
+                unknown = np.flatnonzero(~known)
+                ids, n_cut = self._tokenize([shard[row] for row in unknown])
+                new, cut = new + len(unknown), cut + n_cut
                 done: list[int] = []
                 kept_at = time.monotonic()
                 try:
-                    for rows in self._encode_rows(shard, np.flatnonzero(~known), view):
+                    for rows in self._encode_rows(ids, unknown, view):
                         done.extend(rows)
                         bar.update(len(rows))
                         if time.monotonic() - kept_at > KEEP_SECONDS:
@@ -228,7 +258,26 @@ class Encoder:
                             kept_at = time.monotonic()
                 finally:  # also when interrupted: what was encoded is kept
                     self._keep(shard, done, view)
+        if cut:
+            logger.warning(
+                "%d of %d sentences were cut at %d tokens; a larger max_length reads more",
+                cut, new, self.max_length,
+            )  # fmt: skip
         return pooled
+
+    def _tokenize(self, texts: list[str]) -> tuple[list[list[int]], int]:
+        """Give the token ids of each text, cut at ``max_length``, and how many were cut."""
+        if not texts:
+            return [], 0
+        found = self.tokenizer(
+            texts, truncation=True, max_length=self.max_length, return_attention_mask=False
+        )
+        ids: list[list[int]] = found["input_ids"]
+        if found.encodings is not None:  # a fast tokenizer keeps what it cut off
+            return ids, sum(bool(one.overflowing) for one in found.encodings)
+        full = [text for text, one in zip(texts, ids, strict=True) if len(one) == self.max_length]
+        whole = self.tokenizer(full, verbose=False)["input_ids"] if full else []
+        return ids, sum(len(one) > self.max_length for one in whole)
 
     def _keep(self, shard: list[str], done: list[int], view: dict[str, Embeddings]) -> None:
         """Move the finished rows into the cache, and forget that they were waiting for it."""
@@ -237,17 +286,9 @@ class Encoder:
         done.clear()
 
     def _encode_rows(
-        self, shard: list[str], rows: NDArray[np.intp], view: dict[str, Embeddings]
+        self, ids: list[list[int]], rows: NDArray[np.intp], view: dict[str, Embeddings]
     ) -> Iterator[NDArray[np.intp]]:
         """Run the model over some rows, longest first; yield the rows of each batch when done."""
-        if not len(rows):
-            return
-        ids: list[list[int]] = self.tokenizer(
-            [shard[row] for row in rows],
-            truncation=True,
-            max_length=self.max_length,
-            return_attention_mask=False,
-        )["input_ids"]
         lengths = np.array([len(tokens) for tokens in ids])
         # Sentences of like length share a batch, so that little of it is padding.  The longest
         # come first: if memory is short, it shows at once.
@@ -309,6 +350,7 @@ class Encoder:
         return {slot: pool(states[int(slot.split(":")[1])], mask, slot) for slot in slots}
 
     def _check_max_length(self, max_length: int) -> int:
+        max_length = _whole(max_length)
         limit = int(getattr(self.model.config, "max_position_embeddings", max_length))
         limit = min(limit, self.tokenizer.model_max_length)  # RoBERTa: 512 of its 514 positions
         if not 3 <= max_length <= limit:
@@ -342,6 +384,28 @@ def pool(states: Tensor, mask: Tensor, slot: str) -> Tensor:
     # torch.where, not a product: an all-padding row may hold NaN, and NaN times 0 is NaN.
     total = torch.where(weight > 0, states, 0.0).sum(dim=1)
     return total / weight.sum(dim=1).clamp(min=1)
+
+
+def _whole(max_length: int) -> int:
+    try:
+        if isinstance(max_length, bool):
+            raise TypeError
+        return operator.index(max_length)
+    except TypeError:
+        raise ValueError(
+            f"max_length is {max_length!r}; give a whole number of tokens, such as 64."
+        ) from None
+
+
+def _check_unused(max_length: int, device: str | torch.device | None, precision: str) -> None:
+    """Check what was asked of word vectors, which have no use for it."""
+    if max_length < 1:
+        raise ValueError(f"max_length is {max_length}; give a number of tokens from 1 up.")
+    _autocast_type(precision, find_device(device))
+    if max_length != 64:  # the default of all encoders
+        logger.warning("glove reads whole sentences: max_length=%d changes nothing", max_length)
+    if precision not in ("auto", "float32"):
+        logger.warning("glove is kept in float32: precision=%r changes nothing", precision)
 
 
 def _autocast_type(precision: str, device: torch.device) -> torch.dtype | None:

@@ -27,6 +27,7 @@ from bertflow_lite.similarity import (
     cosine,
     rank_correlation,
     spearman,
+    to_numpy,
 )
 
 __all__ = [
@@ -376,6 +377,8 @@ def _subsets(pairs: SentencePairs) -> list[tuple[str, NDArray[np.intp]]]:
 
 
 def _as_similarities(pairs: SentencePairs, values: ArrayLike) -> Floats:
+    if not hasattr(values, "ndim"):  # a list; a tensor and an array say their shape themselves
+        values = to_numpy(values, "the values")
     if getattr(values, "ndim", None) == 2:
         return pair_cosines(pairs, values)
     return _check_similarities(pairs, values)

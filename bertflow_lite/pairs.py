@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow_lite.text import check_sentences
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -38,6 +40,36 @@ def fingerprint_of(content: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()[:16]
 
 
+def _texts(name: str, given: Any) -> tuple[str, ...]:
+    try:
+        texts = check_sentences(given)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    return given if isinstance(given, tuple) else tuple(texts)
+
+
+def _numbers(given: Any) -> NDArray[np.float64]:
+    if hasattr(given, "detach"):  # a torch tensor
+        given = given.detach().cpu().numpy()
+    try:
+        gold = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"gold must hold a number for each pair ({error}).") from None
+    if gold.ndim != 1:
+        raise ValueError(f"gold must be 1-d, a number for each pair; it has shape {gold.shape}.")
+    return gold
+
+
+def _labels(name: str, given: Any) -> NDArray[np.str_]:
+    labels = np.asarray(given)
+    if labels.ndim != 1 or not all(isinstance(one, str) for one in labels.tolist()):
+        raise ValueError(
+            f"{name} must hold a name for each pair, such as ['mine'] * n_pairs; it is "
+            f"{'a table' if labels.ndim > 1 else repr(given)[:60]}."
+        )
+    return labels.astype(np.str_, copy=False)
+
+
 @dataclass(frozen=True, eq=False)
 class SentencePairs:
     """Sentence pairs with their gold scores.
@@ -49,7 +81,8 @@ class SentencePairs:
     split : str
         ``"train"``, ``"dev"``, ``"test"`` or ``"all"``.
     sentences1, sentences2 : tuple of str
-        The sentences of the pairs, as they stand in the file.
+        The sentences of the pairs, as they stand in the file.  Lists, arrays and columns of a table
+        are taken as well, here and below, and kept as what is named.
     gold : ndarray of float64, shape (n_pairs,)
         How alike people found them: 0 (unrelated) to 5 (the same); SICK-R 1 to 5.
     subsets : ndarray of str, shape (n_pairs,)
@@ -62,7 +95,7 @@ class SentencePairs:
     Raises
     ------
     ValueError
-        If the parts differ in length.
+        If the parts differ in length, a sentence is no string, or a gold score is no number.
 
     Examples
     --------
@@ -91,6 +124,13 @@ class SentencePairs:
     source: str = ""
 
     def __post_init__(self) -> None:
+        # Lists and columns of tables are taken, too, and become what the fields say.
+        for name in ("sentences1", "sentences2"):
+            object.__setattr__(self, name, _texts(name, getattr(self, name)))
+        object.__setattr__(self, "gold", _numbers(self.gold))
+        for name in ("subsets", "kinds", "styles"):
+            if (labels := getattr(self, name)) is not None or name == "subsets":
+                object.__setattr__(self, name, _labels(name, labels))
         parts = (self.sentences1, self.sentences2, self.gold, self.subsets, self.kinds, self.styles)
         lengths = [len(part) for part in parts if part is not None]
         if len(set(lengths)) > 1:

@@ -54,17 +54,21 @@ class SentenceFile:
 def read_sentences(
     path: str | os.PathLike[str], *, column: str | None = None, keep_empty: bool = False
 ) -> SentenceFile:
-    """Read one sentence from each line or row of a file.
+    r"""Read one sentence from each line or row of a file.
 
     Parameters
     ----------
     path : str or path
         ``.txt``: a sentence on each line.  ``.tsv``, ``.csv``, ``.parquet``: a column.  ``.jsonl``:
-        an object or a string on each line.
+        an object or a string on each line.  TSV and CSV begin with a header.  Quotation marks
+        enclose a cell in a CSV; in a TSV they are characters like any other, and a TSV with quoted
+        cells is refused.
     column : str, optional
-        Name of the column; default: one called "sentence" or "text", or the only one there is.
+        Name of the column; default: one called "sentence" or "text" (Parquet and JSON lines: or
+        the only one there is).
     keep_empty : bool, default False
-        Keep empty lines as empty sentences, so that row i of a result is line i of the file.
+        Keep empty lines, records and cells as empty sentences, so that row i of a result is line i
+        of the file (of a table: its i-th record after the header).
 
     Returns
     -------
@@ -75,8 +79,17 @@ def read_sentences(
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the ending is unknown, the text is not UTF-8, or the column is missing or ambiguous; the
-        message says where and what to do.
+        If the ending is unknown, the text is not UTF-8, the column is missing or ambiguous, or
+        there is no sentence; the message says where and what to do.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "mine.txt")
+    >>> _ = file.write_text("A cat sat.\n\nIt rained.\n", encoding="utf-8")
+    >>> found = read_sentences(file)
+    >>> found.sentences, found.lines, found.skipped
+    (('A cat sat.', 'It rained.'), (1, 3), 1)
     """
     path = Path(path)
     kind = kind_of(path)
@@ -87,7 +100,7 @@ def read_sentences(
         entries = list(enumerate(read_lines(path), start=1))
     else:
         head, rows, numbers = read_table(path, kind)
-        name = _column(path, head, column)
+        name = _column(path, kind, head, column)
         entries = [(number, row.get(name)) for number, row in zip(numbers, rows, strict=True)]
     sentences, lines, skipped = [], [], 0
     for number, value in entries:
@@ -104,7 +117,7 @@ def read_sentences(
             continue
         sentences.append(value.strip())
         lines.append(number)
-    if not sentences:
+    if not any(sentences):
         raise ValueError(f"{path.name} holds no sentence.")
     if skipped:
         _log.warning("%s: %d empty lines or cells were left out", path.name, skipped)
@@ -114,28 +127,39 @@ def read_sentences(
 def read_pairs(
     path: str | os.PathLike[str], *, columns: Sequence[str] | None = None
 ) -> SentencePairs:
-    """Read rated sentence pairs.
+    r"""Read rated sentence pairs.
 
     Parameters
     ----------
     path : str or path
         ``.tsv``, ``.csv``, ``.jsonl`` or ``.parquet``.  A TSV or CSV without a header must have
-        three columns: the two sentences and the rating, in any order.
+        three columns: the two sentences and the rating, in any order.  Quotation marks are taken
+        as in `read_sentences`.
     columns : sequence of three str, optional
         Names of the two sentence columns and of the rating; default: usual names such as
-        ``sentence1``, ``sentence2``, ``score``.
+        ``sentence1``, ``sentence2``, ``score``, where there is one for each.
 
     Returns
     -------
     SentencePairs
-        Pairs without a rating are left out, and their number is logged.
+        Pairs without a rating are left out, and their number is logged; blank lines are no pairs.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     ValueError
-        If a column is missing, a rating is no number, or no rated pair is left.
+        If a column is missing or several would do, a sentence is missing, a rating is no number,
+        or no rated pair is left.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "mine.tsv")
+    >>> line = "A cat sat.\tA cat was sitting.\t4.5\n"
+    >>> _ = file.write_text("sentence1\tsentence2\tscore\n" + line, encoding="utf-8")
+    >>> read_pairs(file)
+    SentencePairs('mine', split='all': 1 pairs, 1 subset, gold 4.5 to 4.5)
     """
     path = Path(path)
     kind = kind_of(path)
@@ -149,13 +173,13 @@ def read_pairs(
     first, second, gold, missing = [], [], [], 0
     for number, row in zip(numbers, rows, strict=True):
         one, two, rating = (row.get(name) for name in wanted)
+        if all(cell is None or cell == "" for cell in row.values()):
+            continue  # a blank line
         if rating is None or rating == "" or (isinstance(rating, float) and math.isnan(rating)):
             missing += 1
             continue
-        if not isinstance(one, str) or not isinstance(two, str) or not (one + two).strip():
-            raise ValueError(f"{path.name}, row {number}: a sentence is missing.")
-        first.append(one.strip())
-        second.append(two.strip())
+        first.append(_sentence(path, number, "first", one))
+        second.append(_sentence(path, number, "second", two))
         gold.append(_rating(path, number, rating))
     if missing:
         _log.warning("%s: %d pairs have no rating and were left out", path.name, missing)
@@ -173,7 +197,18 @@ def read_pairs(
     )
 
 
-def _column(path: Path, head: list[str], column: str | None) -> str:
+def _sentence(path: Path, number: int, which: str, cell: Any) -> str:
+    """Give a sentence of a pair.  Half a pair would be scored against the vector of nothing."""
+    if isinstance(cell, str) and cell.strip():
+        return cell.strip()
+    met = "empty" if cell is None or isinstance(cell, str) else f"{cell!r}, no text"
+    raise ValueError(
+        f"{path.name}, row {number}: a sentence is missing (the {which} is {met}). Fill it in, or "
+        "delete the row."
+    )
+
+
+def _column(path: Path, kind: str, head: list[str], column: str | None) -> str:
     if column is not None:
         if column not in head:
             raise ValueError(f"{path.name} has no column {column!r}; it has {', '.join(head)}.")
@@ -181,8 +216,15 @@ def _column(path: Path, head: list[str], column: str | None) -> str:
     named = [name for name in head if name.lower() in _TEXT_NAMES]
     if len(named) == 1:
         return named[0]
-    if len(head) == 1:
+    if len(head) == 1 and kind in (".parquet", ".jsonl"):  # whose columns always have names
         return head[0]
+    if len(head) == 1:
+        raise ValueError(
+            f"{path.name} has one column, and its first line, {head[0]!r}, is no usual name of "
+            "one. If it is the header, call it 'sentence' or name it (column=..., on the command "
+            "line --column); if it is a sentence, write the line 'sentence' above it, or save the "
+            "file as .txt."
+        )
     raise ValueError(
         f"{path.name} has the columns {', '.join(head)}: say which one holds the sentences "
         "(column=..., on the command line --column)."
@@ -205,6 +247,12 @@ def _pair_columns(
     found = []
     for names in (_FIRST_NAMES, _SECOND_NAMES, _GOLD_NAMES):
         there = [name for name in head if name.lower() in names]
+        if len(there) > 1:
+            raise ValueError(
+                f"{path.name} has the columns {', '.join(head)}: {' and '.join(there)} would both "
+                "do. Say which three to take: the two sentences and the rating (columns=..., on "
+                "the command line --columns)."
+            )
         found.append(there[0] if there else None)
     if all(found):
         return [str(name) for name in found]

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
-__all__ = ["Floats", "as_rows", "as_values", "auc", "cosine", "rank_correlation", "spearman"]
+__all__ = [
+    "Floats",
+    "as_rows",
+    "as_values",
+    "auc",
+    "cosine",
+    "rank_correlation",
+    "spearman",
+    "to_numpy",
+]
 
 Floats = NDArray[np.float64]
 
@@ -165,10 +175,48 @@ def _unit_rows(rows: Floats) -> Floats:
     return scaled
 
 
-def _to_numpy(values: Any) -> NDArray[Any]:
-    if hasattr(values, "detach"):  # a torch tensor, perhaps on a GPU or in bfloat16
-        values = values.detach().cpu().double().numpy()
-    return np.asarray(values)
+def to_numpy(values: ArrayLike, what: str) -> NDArray[Any]:
+    """Return numbers as a NumPy array, without a copy where they are one.
+
+    Parameters
+    ----------
+    values : array-like or torch tensor
+        A tensor may lie on a GPU, and may be in bfloat16: it comes back as float64.
+    what : str
+        What to call them in an error.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    ValueError
+        If they are a sparse matrix, ragged, or no numbers.
+
+    Examples
+    --------
+    >>> to_numpy([[1, 2]], "the vectors")
+    array([[1, 2]])
+    """
+    given: Any = values
+    if hasattr(given, "toarray") and not isinstance(given, np.ndarray):
+        raise ValueError(f"{what} is a sparse matrix; make it dense by its method toarray().")
+    if hasattr(given, "detach"):
+        given = given.detach().cpu().double().numpy()
+    try:
+        array = np.asarray(given)
+    except ValueError:
+        raise ValueError(f"{what} has rows of different lengths; all need the same.") from None
+    if array.dtype == object:  # such as a column of a table
+        with contextlib.suppress(TypeError, ValueError):
+            array = array.astype(np.float64)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{what} must hold numbers, but has the type {array.dtype}. (Sentences become vectors "
+            "by encoder.encode.)"
+        )
+    return array
 
 
 def as_rows(values: ArrayLike, what: str) -> Floats:
@@ -195,7 +243,7 @@ def as_rows(values: ArrayLike, what: str) -> Floats:
     >>> as_rows([[1, 2]], "the vectors")
     array([[1., 2.]])
     """
-    rows = _to_numpy(values).astype(np.float64)
+    rows = to_numpy(values, what).astype(np.float64)
     if rows.ndim != 2:
         raise ValueError(f"Embeddings are a 2-d array, a row each; {what} has shape {rows.shape}.")
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
@@ -231,7 +279,7 @@ def as_values(values: ArrayLike, what: str) -> Floats:
     >>> as_values([1, 2], "the scores")
     array([1., 2.])
     """
-    array = _to_numpy(values).astype(np.float64)
+    array = to_numpy(values, what).astype(np.float64)
     if array.ndim != 1:
         raise ValueError(f"{what} must be a 1-d array, but has shape {array.shape}.")
     bad = np.flatnonzero(~np.isfinite(array))

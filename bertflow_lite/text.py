@@ -19,6 +19,11 @@ def check_sentences(sentences: Sequence[str]) -> list[str]:
         raise ValueError(
             f"sentences is of type {type(sentences).__name__}; give a list of sentences."
         )
+    if hasattr(sentences, "columns"):  # iterating over a table gives the names of its columns
+        raise ValueError(
+            f"sentences is a table ({type(sentences).__name__}); pass the one column that holds "
+            "the sentences, such as df['text']."
+        )
     if isinstance(sentences, (Set, Mapping)):
         raise ValueError(
             f"sentences is a {type(sentences).__name__}, whose order is none of yours, so rows of "

@@ -2,6 +2,11 @@
 
 Text is UTF-8 (a byte-order mark is fine).  Anything else is refused with the line, the byte and a
 guess at what the file is, since a wrong guess made silently would only show as odd scores.
+
+A quotation mark means something in a CSV, where it may enclose a cell and is then doubled inside
+it.  In a TSV it is a character like any other, as in the archives of STS and QNLI.  A TSV whose
+cells show a CSV's quoting, as pandas and Excel write it, is refused: taken as it stands, its
+sentences would carry marks that nobody wrote.
 """
 
 from __future__ import annotations
@@ -69,7 +74,11 @@ def read_lines(path: Path) -> list[str]:
 def read_table(
     path: Path, kind: str, *, header: bool = True
 ) -> tuple[list[str], list[dict[str, Any]], list[int]]:
-    """Give the column names, the rows and the number of each row."""
+    """Give the column names, the rows and the number of each row.
+
+    A blank record is a row whose cells are all empty or, in JSON lines, missing: whoever counts
+    rows finds them where they stand in the file.
+    """
     if kind == ".parquet":
         return _parquet(path)
     if kind == ".jsonl":
@@ -89,32 +98,67 @@ def read_table(
                 f"{path.name}, line {reader.line_num}: {error}. Quotation marks in a CSV must be "
                 "paired and doubled inside a cell; or save it as TSV, where they mean nothing."
             ) from None
-    filled = [
-        (row, n) for row, n in zip(cells, numbers, strict=True) if any(cell.strip() for cell in row)
-    ]
-    if not filled:
+    filled = [any(cell.strip() for cell in row) for row in cells]
+    if not any(filled):
         raise ValueError(f"{path.name} is empty: it has no header and no row.")
-    width = len(filled[0][0])
-    if kind == ".csv" and width == 1 and set(filled[0][0][0]) & {";", "\t"}:
+    start = filled.index(True)
+    first, width = cells[start], len(cells[start])
+    if kind == ".csv" and width == 1 and set(first[0]) & {";", "\t"}:
         raise ValueError(
-            f"{path.name} has no comma in its first line, {filled[0][0][0]!r}: it looks separated "
+            f"{path.name} has no comma in its first line, {first[0]!r}: it looks separated "
             "by semicolons or tabs, as some versions of Excel write it. Put commas, or save it as "
             ".tsv with tabs."
         )
-    for row, n in filled:
-        if len(row) != width:
+    if kind == ".tsv":
+        _refuse_quoting(path, cells, numbers, start)
+    rows = []
+    for row, n, some in zip(cells, numbers, filled, strict=True):
+        if some and len(row) != width:
             raise ValueError(
                 f"{path.name}, line {n} has {len(row)} columns; the first line has {width}."
             )
+        rows.append(row if some else [""] * width)
+    rows, numbers = rows[start:], numbers[start:]
     if header:
-        head = [name.strip() for name in filled[0][0]]
-        filled = filled[1:]
+        head = [name.strip() for name in first]
+        rows, numbers = rows[1:], numbers[1:]
         twice = [name for name in head if head.count(name) > 1]
         if twice:
             raise ValueError(f"{path.name} has two columns called {twice[0]!r}; rename one.")
     else:
         head = [f"column {k}" for k in range(1, width + 1)]
-    return head, [dict(zip(head, row, strict=True)) for row, _ in filled], [n for _, n in filled]
+    return head, [dict(zip(head, row, strict=True)) for row in rows], numbers
+
+
+def _refuse_quoting(path: Path, cells: list[list[str]], numbers: list[int], start: int) -> None:
+    """Refuse a TSV that was written with a CSV's quoting: it is read without."""
+    width = len(cells[start])
+    # A header of quoted names: every cell of the file is quoted.
+    shown = cells[start][0] if all(map(_is_enclosed, cells[start])) else None
+    line = numbers[start]
+    for row, n in zip(cells, numbers, strict=True):
+        for cell in row if shown is None else ():
+            inside = cell[1:-1]
+            doubled = '""' in inside and '"' not in inside.replace('""', "")
+            # A cell that was cut at a tab or a line end in it opens, or closes, a quotation.
+            cut = len(row) != width and cell.count('"') % 2 and '"' in (cell[:1], cell[-1:])
+            if (_is_enclosed(cell) and doubled) or cut:
+                shown, line = cell, n
+    if shown is not None:
+        raise ValueError(
+            f"{path.name}, line {line}: {_short(shown)} is quoted as in a CSV, but in a TSV a "
+            "quotation mark is a character like any other. Write the file without quoting and "
+            "without tabs or line ends in a sentence, or with commas as .csv, where quoting is "
+            "understood (pandas: frame.to_csv('name.csv', index=False))."
+        )
+
+
+def _is_enclosed(cell: str) -> bool:
+    return len(cell) > 2 and cell[0] == cell[-1] == '"'
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def _jsonl(path: Path) -> tuple[list[str], list[dict[str, Any]], list[int]]:
@@ -122,6 +166,8 @@ def _jsonl(path: Path) -> tuple[list[str], list[dict[str, Any]], list[int]]:
     numbers: list[int] = []
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
+            rows.append({})
+            numbers.append(number)
             continue
         try:
             value = json.loads(line)
@@ -142,6 +188,8 @@ def _jsonl(path: Path) -> tuple[list[str], list[dict[str, Any]], list[int]]:
         rows.append(value)
         numbers.append(number)
     head = list(dict.fromkeys(key for row in rows for key in row))
+    if not head:
+        raise ValueError(f"{path.name} holds no sentence: every line is empty.")
     return head, rows, numbers
 
 

@@ -113,7 +113,11 @@ def _listed(tree: ast.Module) -> list[str]:
 def _imports(tree: ast.Module) -> dict[str, str]:
     """Give the names that a module imports from the package, and where from."""
     out: dict[str, str] = {}
-    for node in tree.body:
+    nodes = list(tree.body)
+    for node in tree.body:  # the package itself imports late, and says so to type checkers only
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            nodes += node.body
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
             out |= {
                 alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names
@@ -178,6 +182,8 @@ def _class(module: str, node: ast.ClassDef) -> Item:
         for part in own.body:
             if not isinstance(part, ast.FunctionDef):
                 continue
+            if any(ast.unparse(mark).endswith(".setter") for mark in part.decorator_list):
+                continue  # documented with the property
             if part.name == "__init__":
                 signature = _signature(part.args)
             elif "overload" not in map(ast.unparse, part.decorator_list) and (

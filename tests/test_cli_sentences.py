@@ -77,6 +77,30 @@ def test_evaluate_equals_the_library(own):
     assert "saved in flow" in saved.stdout
 
 
+def test_evaluate_says_what_was_fitted_and_what_is_gained(own, tmp_path):
+    from bertflow_lite import bootstrap_difference, load_encoder
+
+    pairs = load_sts("mini-sts")
+    twice = tmp_path / "twice.tsv"
+    lines = [f"{i}\t{s}\n" for i, s in enumerate(pairs.sentences * 2)]
+    twice.write_text("id\tmine\n" + "".join(lines), encoding="utf-8")
+    args = ("--model", "minilm", "--layers", "4", "--calibrate", "none,whiten:64")
+    args = ("evaluate", own / "pairs.tsv", *args, "--fit-on", twice, "--column", "mine")
+    result = run(*args)
+    assert result.exit_code == 0, result.output
+    assert "fitted on 840 different sentences of twice.tsv" in result.stdout
+    assert "gain over none" in result.stdout and result.stderr == ""
+    content = json.loads(run(*args, "--json").stdout)
+    assert content["fitted_on"] == 840
+    raw = load_encoder("minilm").encode(pairs.sentences, 4)
+    gain = bootstrap_difference(pairs, Whitener(64).fit_transform(raw), raw)
+    none, row = content["results"]
+    assert none["gain"] is None
+    assert [row["gain"], row["gain_low"], row["gain_high"]] == pytest.approx(
+        [gain.estimate, gain.low, gain.high], abs=1e-3
+    )
+
+
 def test_another_encoder_is_refused(own):
     args = ("--in", own / "sentences.txt", "--with", own / "flow", "--model", "random-minilm")
     result = run("similar", "A query.", *args)

@@ -1,8 +1,15 @@
 import numpy as np
 import pytest
 
-from bertflow_lite import Encoder, FlowCalibrator, Standardizer, Whitener, load_sts
-from bertflow_lite.diagnosis import diagnose
+from bertflow_lite import (
+    Encoder,
+    FlowCalibrator,
+    Standardizer,
+    Whitener,
+    load_sts,
+    make_calibrator,
+)
+from bertflow_lite.diagnosis import diagnose, directions_to_learn
 
 
 def cone(n=600, dim=12, seed=0):
@@ -50,6 +57,23 @@ def test_the_calibrator_given_stays_unfitted():
     one = diagnose(cone(200), calibrator)
     assert not hasattr(calibrator, "flow_")
     assert one == diagnose(cone(200), calibrator)
+
+
+def test_a_bad_row_is_named_as_it_was_given():
+    x = cone()
+    x[7, 3] = np.nan
+    with pytest.raises(ValueError, match="Row 7 of the embeddings"):
+        diagnose(x, Standardizer())
+    with pytest.raises(ValueError, match="random_state is -1"):
+        diagnose(cone(), Standardizer(), random_state=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "directions"),
+    [("sn", 0), ("natsv:3", 0), ("whiten", 12), ("whiten:4", 4), ("flow", 12), ("sn+whiten:5", 5)],
+)
+def test_directions_to_learn(name, directions):
+    assert directions_to_learn(make_calibrator(name), 12) == directions
 
 
 def test_too_few():

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from transformers import BatchEncoding
 
 from bertflow_lite import encode
+from bertflow_lite.datasets import load_sts
 from bertflow_lite.encode import Encoder, load_encoder, pool
 from bertflow_lite.models import load_model, packaged_path
 
@@ -193,6 +195,43 @@ def test_max_length_cuts_and_has_a_cache_of_its_own(tiny_bert, tiny_bert_folder)
     assert_allclose(short.encode([long]), tiny_bert.encode(["the cat"]), atol=1e-5)
 
 
+def test_a_changed_max_length_changes_the_cache(tiny_bert, tiny_bert_folder):
+    """Else vectors of cut sentences would be given for whole ones, for ever."""
+    long = "the cat sat on the mat ."
+    tiny_bert.max_length = 4
+    cut = tiny_bert.encode([long])
+    assert_allclose(cut, tiny_bert.encode(["the cat"]), atol=1e-5)
+    whole = Encoder(load_model(tiny_bert_folder, device="cpu"), max_length=24).encode([long])
+    assert not np.allclose(cut, whole)
+    tiny_bert.max_length = 24
+    assert_array_equal(tiny_bert.encode([long]), whole)
+    with pytest.raises(ValueError, match="takes 3 to 24"):
+        tiny_bert.max_length = 25
+    assert tiny_bert.max_length == 24
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_cut_sentences_are_counted_in_one_warning(tiny_bert, monkeypatch, caplog, fast):
+    if not fast:  # a slow tokenizer does not say what it cut off
+        monkeypatch.setattr(BatchEncoding, "encodings", None)
+    monkeypatch.setattr(encode, "SHARD", 2)
+    tiny_bert.max_length = 8
+    fits = "the cat sat on the mat"  # 8 tokens with [CLS] and [SEP]
+    texts = [fits, f"{fits} .", f"{fits} . {fits}", "red"]
+    tiny_bert.encode([*texts, *texts])
+    assert [record.getMessage() for record in caplog.records] == [
+        "2 of 4 sentences were cut at 8 tokens; a larger max_length reads more"
+    ]
+    tiny_bert.encode([*texts, "blue"])  # those that were cut are known by now
+    assert len(caplog.records) == 1
+
+
+def test_no_sentence_of_the_packaged_set_is_cut(minilm, own_cache, caplog):
+    encoder = Encoder(minilm, cache=False)
+    _, cut = encoder._tokenize(load_sts("mini-sts").sentences)
+    assert cut == 0
+
+
 def test_without_cache_nothing_is_written_and_calls_repeat(tiny_bert_folder, own_cache):
     encoder = Encoder(load_model(tiny_bert_folder, device="cpu"), max_length=24, cache=False)
     calls = count_calls(encoder)
@@ -254,6 +293,9 @@ def test_bad_layers_are_named(tiny_bert, layers):
     [
         ({"max_length": 2}, "max_length is 2; .* takes 3 to 24"),
         ({"max_length": 25}, "max_length is 25; .* takes 3 to 24"),
+        ({"max_length": 24.0}, "max_length is 24.0; give a whole number"),
+        ({"max_length": None}, "max_length is None; give a whole number"),
+        ({"max_length": True}, "max_length is True; give a whole number"),
         ({"max_length": 24, "precision": "int8"}, "precision is 'int8'"),
     ],
 )

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+import torch
+from scipy.sparse import csr_matrix
 from sklearn.metrics.pairwise import cosine_similarity
 
 from bertflow_lite import search
@@ -29,8 +31,39 @@ def test_bad_input():
         nearest(np.ones((1, 2)), np.ones((4, 2)), top=0)
     with pytest.raises(ValueError, match=r"\(1, 2\) and \(4, 3\)"):
         nearest(np.ones((1, 2)), np.ones((4, 3)))
-    with pytest.raises(ValueError, match="NaN"):
+    for top in (2.0, "2", None):
+        with pytest.raises(ValueError, match="whole number"):
+            nearest(np.ones((1, 2)), np.ones((4, 2)), top=top)
+    with pytest.raises(ValueError, match="row 0 of queries holds NaN"):
         nearest(np.full((1, 2), np.nan), np.ones((4, 2)))
+    with pytest.raises(ValueError, match="sparse"):
+        nearest(np.ones((1, 2)), csr_matrix(np.ones((4, 2))))
+    with pytest.raises(ValueError, match="must hold numbers"):
+        nearest(["a cat"], np.ones((4, 2)))
+
+
+@pytest.mark.parametrize("rows", [3, 65_536])
+def test_a_bad_candidate_is_named_by_its_row(monkeypatch, rows):
+    monkeypatch.setattr(search, "_ROWS", rows)
+    pool = np.ones((9, 2))
+    pool[7, 1] = np.inf
+    with pytest.raises(ValueError, match="row 7 of candidates"):
+        nearest(np.ones((1, 2)), pool)
+
+
+@pytest.mark.parametrize("scale", [1e25, 1e-30, 1e250, 1e-250])
+def test_lengths_of_any_size(scale):
+    pool = np.random.default_rng(0).normal(size=(20, 6))
+    expected, cosines = nearest(pool[:3], pool, top=4)
+    found, scaled = nearest(pool[:3] * scale, pool * scale, top=4)
+    assert np.array_equal(found, expected) and np.allclose(scaled, cosines, atol=1e-6)
+    assert cosines.max() <= 1.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_tensors_are_taken(dtype):
+    pool = torch.eye(5, dtype=dtype)
+    assert nearest(pool[2:3], pool, top=1)[0].tolist() == [[2]]
 
 
 def test_memory_map(tmp_path):

@@ -45,6 +45,28 @@ def test_the_fingerprint_follows_words_and_vectors(encoder):
     assert WordVectorEncoder(VECTORS, words[::-1], "x").fingerprint != encoder.fingerprint
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_length": -3}, "max_length is -3"),
+        ({"max_length": 64.0}, "whole number"),
+        ({"device": "tpu9"}, "'tpu9'"),
+        ({"precision": "int8"}, "'int8'"),
+    ],
+)
+def test_settings_that_glove_has_no_use_for_are_checked(settings, message):
+    with pytest.raises(ValueError, match=message):
+        load_encoder("glove", **settings)
+
+
+@pytest.mark.skipif(PACKAGED_MODELS["glove"].path() is None, reason="glove is not installed")
+def test_settings_that_change_nothing_are_named(caplog):
+    load_encoder("glove", max_length=64, device="cpu", precision="float32")
+    assert not caplog.records
+    load_encoder("glove", max_length=24, precision="float16")
+    assert "max_length=24 changes nothing" in caplog.text and "'float16'" in caplog.text
+
+
 @pytest.mark.skipif(PACKAGED_MODELS["glove"].path() is None, reason="glove is not installed")
 def test_glove_knows_that_cats_are_like_dogs():
     glove = load_encoder("glove")

@@ -18,6 +18,7 @@ from bertflow_lite.cli import (
     pretrain_measure,
     pretrain_publish,
     pretrain_variants,
+    ratings,
     sentences,
     tables,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "pretrain_measure",
     "pretrain_publish",
     "pretrain_variants",
+    "ratings",
     "sentences",
     "tables",
 ]

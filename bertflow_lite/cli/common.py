@@ -10,9 +10,10 @@ import logging
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -22,9 +23,23 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 WRITERS = {".json": "", ".csv": "", ".md": "github", ".tex": "latex_booktabs"}
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        from bertflow_lite import __version__
+
+        typer.echo(f"bertflow-lite {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def main(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is done.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
 ) -> None:
     """BERT-flow: sentence embeddings calibrated by a normalizing flow.
 
@@ -35,12 +50,46 @@ def main(
     for stream in (sys.stdout, sys.stderr):  # a terminal without Unicode shows codes, not an error
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine())
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
+
+
+class _OneLine(logging.Formatter):
+    """A message, marked where it is a warning."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        mark = "warning: " if record.levelno >= logging.WARNING else ""
+        return mark + super().format(record)
+
+
+def warn(text: str) -> None:
+    """Write a warning as one line on standard error."""
+    typer.echo(f"warning: {' '.join(text.split())}", err=True)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    warn(str(message))  # the file and line of a warning are nothing to a user of commands
 
 
 @contextlib.contextmanager
 def clear_errors() -> Iterator[None]:
-    """Turn an error that the user can mend into one line and exit code 1."""
+    """Turn an error that the user can mend into one line and exit code 1; warnings are lines."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        with _clear_errors():
+            yield
+
+
+@contextlib.contextmanager
+def _clear_errors() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:

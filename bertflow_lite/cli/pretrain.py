@@ -16,7 +16,10 @@ from bertflow_lite.cli.common import app, check_place, clear_errors
 
 @app.command()
 def pretrain(
-    corpus: Annotated[Path, typer.Option(help="Text, one paragraph a line: .txt, .gz or .xz.")],
+    corpus: Annotated[
+        Path,
+        typer.Option(help="Text, one paragraph a line: .txt, .gz or .xz; or wikipedia, the hub's."),
+    ],
     out: Annotated[Path, typer.Option(help="Folder to make, with final and snapshots.")],
     config: Annotated[str, typer.Option(help="mini (4 blocks, 256-d) or tiny (seconds).")] = "mini",
     minutes: Annotated[
@@ -40,17 +43,25 @@ def pretrain(
     bias: Annotated[
         str, typer.Option(help="Of the output: 'log p' or 'zero' (the start), or 'none'.")
     ] = "log p",
-    bf16: Annotated[bool, typer.Option(help="Compute in bfloat16.")] = False,
+    bf16: Annotated[
+        bool | None,
+        typer.Option(
+            "--bf16/--no-bf16", help="Compute in bfloat16; default: where the hardware does."
+        ),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    download: Annotated[bool, typer.Option(help="Fetch Wikipedia from the hub.")] = False,
     overwrite: Annotated[bool, typer.Option(help="Replace what is in the folder.")] = False,
-    progress: Annotated[bool, typer.Option(help="Progress bar (on stderr).")] = True,
+    progress: Annotated[
+        bool, typer.Option(help="Progress on stderr: a bar; lines where that is no terminal.")
+    ] = True,
 ) -> None:
     """Train a small BERT from scratch with the masked-language-model objective.
 
     Keeps the model at steps 0, 1, 2, 3, 5, 7, 10, 20 and so on. Stopped by Ctrl-C or SIGTERM, it
-    writes a checkpoint; the same command then goes on from there. The tokenizer is that of minilm,
-    BERT's own uncased word pieces.
+    writes a checkpoint; the same command then goes on from there. After the end, it shows what the
+    run left. The tokenizer is that of minilm, BERT's own uncased word pieces.
     """
     with clear_errors():
         import torch
@@ -59,6 +70,7 @@ def pretrain(
         from bertflow_lite.pretraining.corpus import pack_corpus
         from bertflow_lite.pretraining.recipe import RECIPES
         from bertflow_lite.pretraining.train import pretrain as train
+        from bertflow_lite.pretraining.wikipedia import find_corpus
 
         if threads is not None:
             torch.set_num_threads(threads)
@@ -77,9 +89,14 @@ def pretrain(
         check_place(out)
         show = progress and sys.stderr.isatty()
         tokenizer = load_model("minilm", device="cpu").tokenizer
-        packed = pack_corpus(corpus, tokenizer, length=recipe.length, progress=show)
+        text = find_corpus(corpus, download=download, progress=show)
+        packed = pack_corpus(text, tokenizer, length=recipe.length, progress=show)
         if os.environ.get("RANK", "0") == "0":  # one of several processes speaks
             typer.echo(f"{packed.n_tokens:,} word pieces in {len(packed.rows):,} rows", err=True)
+
+        def say(line: str) -> None:
+            typer.echo(line, err=True)
+
         try:
             done = train(
                 packed,
@@ -93,12 +110,19 @@ def pretrain(
                 bf16=bf16,
                 overwrite=overwrite,
                 progress=show,
+                say=say if progress and not show else None,
             )
         except KeyboardInterrupt as stop:
             typer.echo(f"{stop or 'stopped'}; the same command goes on from there", err=True)
             raise typer.Exit(130) from None
         if not done.first:
             return
+        if not done.trained:
+            typer.echo(
+                f"{out.name} holds this run already, trained to its end: here is what it left. "
+                "--overwrite trains it again.",
+                err=True,
+            )
         head = ["step", "tokens", "training loss", "held-out loss"]
         typer.echo(tabulate(done.loss, head, floatfmt=".3f"))
         rate = done.tokens / max(done.seconds, 1e-9)

@@ -15,17 +15,28 @@ from bertflow_lite.cli.common import app, clear_errors
 
 @app.command()
 def pretrain_compare(
-    corpus: Annotated[Path, typer.Option(help="Text, one paragraph a line: .txt, .gz or .xz.")],
+    corpus: Annotated[
+        Path,
+        typer.Option(help="Text, one paragraph a line: .txt, .gz or .xz; or wikipedia, the hub's."),
+    ],
     tokens: Annotated[float, typer.Option(min=1, help="Word pieces for each recipe.")] = 5e5,
     store: Annotated[
         str | None, typer.Option(help="Store as data/results/pretraining/STORE.json.")
     ] = None,
     config: Annotated[str, typer.Option(help="Shape: mini (4 blocks, 256-d) or tiny.")] = "mini",
     seed: Annotated[int, typer.Option(min=0, help="Of weights, order and masks.")] = 0,
-    bf16: Annotated[bool, typer.Option(help="Compute in bfloat16.")] = False,
+    bf16: Annotated[
+        bool | None,
+        typer.Option(
+            "--bf16/--no-bf16", help="Compute in bfloat16; default: where the hardware does."
+        ),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
-    progress: Annotated[bool, typer.Option(help="Progress bar (on stderr).")] = True,
+    download: Annotated[bool, typer.Option(help="Fetch Wikipedia from the hub.")] = False,
+    progress: Annotated[
+        bool, typer.Option(help="Progress on stderr: a bar; lines where that is no terminal.")
+    ] = True,
 ) -> None:
     """Train a small BERT for a short while by several recipes, to see what each change does.
 
@@ -34,12 +45,21 @@ def pretrain_compare(
     with clear_errors():
         import torch
 
+        from bertflow_lite import __version__
         from bertflow_lite.experiments.partial_runs import KeptResults
         from bertflow_lite.models import find_device, load_model
-        from bertflow_lite.pretraining.compare import ASIDES, LADDER, compare_recipes, unigram_loss
+        from bertflow_lite.pretraining.compare import (
+            ASIDES,
+            FORMAT,
+            LADDER,
+            compare_recipes,
+            unigram_loss,
+        )
         from bertflow_lite.pretraining.corpus import pack_corpus
+        from bertflow_lite.pretraining.precision import choose_bf16
         from bertflow_lite.pretraining.recipe import RECIPES
         from bertflow_lite.pretraining.training_run import HELD_OUT
+        from bertflow_lite.pretraining.wikipedia import find_corpus
         from bertflow_lite.runs import provenance, store_run
 
         if threads is not None:
@@ -51,13 +71,18 @@ def pretrain_compare(
         }
         show = progress and sys.stderr.isatty()
         loaded = load_model("minilm", device="cpu")
-        packed = pack_corpus(corpus, loaded.tokenizer, length=shape["length"], progress=show)
+        text = find_corpus(corpus, download=download, progress=show)
+        packed = pack_corpus(text, loaded.tokenizer, length=shape["length"], progress=show)
         place = find_device(device)
+        bf16 = choose_bf16(bf16, place)
         settings: dict[str, Any] = {
             "tokens": tokens, "config": config, "shape": shape, "corpus": packed.fingerprint,
             "bf16": bf16, "seed": seed, "device": str(place),
         }  # fmt: skip
-        kept = KeptResults("pretrain-compare", settings)
+        # Numbers of another version, or of another meaning, are not used again.
+        kept = KeptResults(
+            "pretrain-compare", {**settings, "format": FORMAT, "version": __version__}
+        )
         found = []
         try:
             for trial in (*LADDER, *ASIDES):
@@ -71,6 +96,9 @@ def pretrain_compare(
                     return compare_recipes(packed, loaded.tokenizer, trial, **options)
 
                 found.append(kept(key, train))
+                if progress and not show:
+                    loss, seconds = found[-1]["curve"][-1][2], found[-1]["seconds"]
+                    typer.echo(f"{trial.name}: held-out loss {loss:.3f}, {seconds:.0f} s", err=True)
         except KeyboardInterrupt:
             typer.echo("stopped; finished recipes are in the cache", err=True)
             raise typer.Exit(130) from None

@@ -15,7 +15,9 @@ from bertflow_lite.cli.common import app, check_place, clear_errors
 @app.command()
 def pretrain_measure(
     run: Annotated[Path, typer.Option(help="Folder that `pretrain --out` made.")],
-    corpus: Annotated[Path, typer.Option(help="The text that it was trained on.")],
+    corpus: Annotated[
+        Path, typer.Option(help="The text that it was trained on; or wikipedia, the hub's.")
+    ],
     name: Annotated[
         str, typer.Option(help="Store as data/results/pretraining/NAME.json.")
     ] = "mini-bert",
@@ -37,7 +39,7 @@ def pretrain_measure(
     resume: Annotated[bool, typer.Option(help="Use snapshots that were measured before.")] = True,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
-    download: Annotated[bool, typer.Option(help="Fetch a missing data set.")] = False,
+    download: Annotated[bool, typer.Option(help="Fetch a missing data set or text.")] = False,
     progress: Annotated[bool, typer.Option(help="Progress bar (on stderr).")] = True,
 ) -> None:
     """Measure how words, sentences and STS scores change while a small BERT learns.
@@ -52,6 +54,7 @@ def pretrain_measure(
         from bertflow_lite.models import find_device
         from bertflow_lite.pretraining.corpus import pack_corpus
         from bertflow_lite.pretraining.run_folder import fingerprint_folder, read_training
+        from bertflow_lite.pretraining.wikipedia import find_corpus
         from bertflow_lite.runs import provenance, store_run, write_json
 
         if threads is not None:
@@ -66,7 +69,8 @@ def pretrain_measure(
         last = list(training.snapshots.values())[-1]
         tokenizer = AutoTokenizer.from_pretrained(last, local_files_only=True)
         length = int(training.settings["recipe"]["length"])
-        packed = pack_corpus(corpus, tokenizer, length=length, progress=show)
+        text = find_corpus(corpus, download=download, progress=show)
+        packed = pack_corpus(text, tokenizer, length=length, progress=show)
         place = find_device(device)
         try:
             results = measure_run(

@@ -1,4 +1,4 @@
-"""Commands for your own sentences: fit, encode, similar, check, evaluate, export."""
+"""Commands for your own sentences: fit, encode, similar, check, export."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Annotated, Any
 import typer
 from tabulate import tabulate
 
-from bertflow_lite.cli.common import app, check_place, clear_errors, split_names
+from bertflow_lite.cli.common import app, check_place, clear_errors, warn
 from bertflow_lite.cli.pipeline import (
     Pipeline,
     encode_texts,
     layers_of,
     open_encoder,
+    warn_of_nothing_known,
     write_array,
 )
 
@@ -28,13 +29,19 @@ MaybeModel = Annotated[
     typer.Option(help="Encoder; default: the one that --with was fitted for."),
 ]
 LayersOption = Annotated[
-    str, typer.Option(help="Hidden states to average: a name, an index, or indices as 1,6.")
+    str | None,
+    typer.Option(
+        help="Hidden states to average: a name, an index, or indices as 1,6; default: last2avg."
+    ),
 ]
 WithOption = Annotated[
     Path | None, typer.Option("--with", help="Folder of a calibrator that `fit` wrote.")
 ]
-ColumnOption = Annotated[str | None, typer.Option(help="Column that holds the sentences.")]
+ColumnOption = Annotated[
+    str | None, typer.Option(help="Column that holds the sentences; default: sentence or text.")
+]
 LengthOption = Annotated[int, typer.Option(help="Longest sentence, in tokens.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Random state of a flow.")]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads.")]
 DownloadOption = Annotated[bool, typer.Option(help="Fetch a missing model.")]
@@ -47,12 +54,12 @@ def fit(
     sentences: Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")],
     out: Annotated[Path, typer.Option(help="Folder to write the calibrator to.")],
     model: ModelOption = "minilm",
-    layers: LayersOption = "last2avg",
+    layers: LayersOption = None,
     calibrate: Annotated[
         str, typer.Option(help="sn, natsv:K, whiten[:WIDTH], flow[:PRESET], joined by +.")
     ] = "flow:recommended",
     column: ColumnOption = None,
-    seed: Annotated[int, typer.Option(help="Random state of a flow.")] = 0,
+    seed: SeedOption = 0,
     max_length: LengthOption = 64,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
@@ -60,10 +67,15 @@ def fit(
     download: DownloadOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit a calibrator to your sentences and save it."""
+    """Fit a calibrator to your sentences and save it.
+
+    Quotation marks enclose a cell in a CSV; in a TSV they are characters like any other, and a TSV
+    with quoted cells is refused.
+    """
     with clear_errors():
         from bertflow_lite.artifacts import read_description, save
         from bertflow_lite.calibrate import make_calibrator
+        from bertflow_lite.diagnosis import FEW, directions_to_learn
         from bertflow_lite.sentence_files import read_sentences
 
         calibrator = make_calibrator(calibrate, random_state=seed, progress=sys.stderr.isatty())
@@ -78,6 +90,14 @@ def fit(
         vectors = encode_texts(encoder, texts, layers_used)
         calibrator.fit(vectors)
         save(calibrator, out, encoder=encoder, layers=layers_used, data=texts, overwrite=overwrite)
+        warn_of_nothing_known(encoder, vectors)
+        directions = directions_to_learn(calibrator, encoder.dim)
+        if len(texts) < FEW * directions:
+            warn(
+                f"{len(texts)} different sentences are few for the {directions} directions that "
+                f"{calibrate} has to learn: bring more, or choose sn or whiten to a small width "
+                "(whiten:64)"
+            )
         description = read_description(out)
         if as_json:
             typer.echo(json.dumps(description, indent=1))
@@ -114,7 +134,9 @@ def encode(
         check_place(out)
         found = read_sentences(sentences, column=column, keep_empty=True)
         pipe = Pipeline(calibrator, model, layers, max_length, device, threads, download)
-        vectors = pipe(list(found.sentences))
+        raw = pipe.raw(list(found.sentences))
+        warn_of_nothing_known(pipe.encoder, raw)
+        vectors = pipe.calibrated(raw)
         write_array(out, vectors)
         typer.echo(f"{out.name}: {vectors.shape[0]} x {vectors.shape[1]}, {vectors.dtype}")
 
@@ -144,7 +166,13 @@ def similar(
             raise ValueError("the query is empty.")
         found = read_sentences(within, column=column)
         pipe = Pipeline(calibrator, model, layers, max_length, device, threads, download)
-        vectors = pipe([asked.strip(), *found.sentences])
+        raw = pipe.raw([asked.strip(), *found.sentences])
+        if not raw[0].any():
+            raise ValueError(
+                f"no word of the query is known to {pipe.encoder.name!r}: it has no vector to "
+                "search with. Ask with other words, or by another --model."
+            )
+        vectors = pipe.calibrated(raw)
         rows, cosines = nearest(vectors[:1], vectors[1:], top=top)
         hits = [
             {"cosine": round(float(c), 4), "line": found.lines[i], "sentence": found.sentences[i]}
@@ -161,12 +189,12 @@ def similar(
 def check(
     sentences: Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")],
     model: ModelOption = "minilm",
-    layers: LayersOption = "last2avg",
+    layers: LayersOption = None,
     calibrate: Annotated[
         str, typer.Option(help="Calibrator to try: sn, natsv:K, whiten[:WIDTH], flow[:PRESET].")
     ] = "flow:recommended",
     column: ColumnOption = None,
-    seed: Annotated[int, typer.Option(help="Random state.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random state.")] = 0,
     max_length: LengthOption = 64,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
@@ -201,66 +229,6 @@ def check(
         typer.echo(f"... and between fits on two halves: {100 * found.steadiness:.0f} %\n")
         for sentence in found.advice:
             typer.echo(f"- {sentence}")
-
-
-@app.command()
-def evaluate(
-    pairs: Annotated[Path, typer.Argument(help="Rated pairs: .tsv, .csv, .jsonl or .parquet")],
-    calibrate: Annotated[
-        str, typer.Option(help="none, sn, natsv:K, whiten[:WIDTH], flow[:PRESET], by commas.")
-    ] = "none,sn,whiten,flow:recommended",
-    fit_on: Annotated[
-        Path | None, typer.Option(help="Sentences to fit on; default: those of the pairs.")
-    ] = None,
-    calibrator: WithOption = None,
-    model: MaybeModel = None,
-    layers: Annotated[str | None, typer.Option(help="As in fit.")] = None,
-    columns: Annotated[
-        str | None, typer.Option(help="Two sentence columns and the rating, by commas.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Random state of a flow.")] = 0,
-    max_length: Annotated[int | None, typer.Option(help="Longest sentence, in tokens.")] = None,
-    device: DeviceOption = None,
-    threads: ThreadsOption = None,
-    download: DownloadOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Score raw and calibrated cosines against your own ratings, with intervals."""
-    with clear_errors():
-        from bertflow_lite.calibrate import make_calibrator
-        from bertflow_lite.evaluate import bootstrap_interval, score_sts
-        from bertflow_lite.sentence_files import read_pairs, read_sentences
-
-        rated = read_pairs(pairs, columns=split_names(columns) if columns else None)
-        names = split_names(calibrate)
-        fitted = {name: make_calibrator(name, random_state=seed) for name in names}
-        pipe = Pipeline(calibrator, model, layers, max_length, device, threads, download)
-        raw = pipe.raw(rated.sentences)
-        base = pipe.raw(list(read_sentences(fit_on).sentences)) if fit_on else raw
-        spaces = {}
-        for name, one in fitted.items():
-            spaces[name] = raw if one is None else one.fit(base).transform(raw)
-        if calibrator is not None:
-            spaces[f"saved in {calibrator.name}"] = pipe.calibrated(raw)
-        rows = []
-        for name, space in spaces.items():
-            interval = bootstrap_interval(rated, space)
-            rows.append(
-                {
-                    "calibrator": name,
-                    "spearman": round(score_sts(rated, space).all, 4),
-                    "low": round(interval.low, 4),
-                    "high": round(interval.high, 4),
-                }
-            )
-        if as_json:
-            typer.echo(json.dumps({"pairs": len(rated), "results": rows}, indent=1))
-            return
-        typer.echo(f"{len(rated)} rated pairs of {pairs.name}; Spearman x 100, 95 % interval\n")
-        lines = [
-            [r["calibrator"], r["spearman"], f"{r['low']:.1f} to {r['high']:.1f}"] for r in rows
-        ]
-        typer.echo(tabulate(lines, ["calibrator", "score", "interval"], floatfmt=".1f"))
 
 
 @app.command()

@@ -28,6 +28,7 @@ NOBODY = 65534
 CONTEXT = multiprocessing.get_context("forkserver")
 # By name, not this module: the server does not know where it lies.
 PRELOAD = ["bertflow_lite.cli", "bertflow_lite.plots", "transformers.models.bert.modeling_bert"]
+PRELOAD += [f"bertflow_lite.{name}" for name in ("artifacts", "calibrate", "encode", "streaming")]
 CONTEXT.set_forkserver_preload(PRELOAD)
 _STARTED: list[Any] = []
 

@@ -321,11 +321,41 @@ def test_an_encoder_that_cuts_elsewhere_is_a_warning(
         warnings.simplefilter("error")
         bf.load_calibrator(folder, encoder=fitted, layers="last")
         bf.load_calibrator(folder)
-    for layers in ("last", None):
-        with pytest.warns(UserWarning, match="cut at 24 tokens.* cuts at 8") as caught:
-            bf.load_calibrator(folder, encoder=other, layers=layers)
-        helps(str(caught[0].message), "max_length=24")
-        assert caught[0].filename == __file__  # the line of the caller
+    for load_it in (bf.load_calibrator, bf.Standardizer.load):
+        for layers in ("last", None):
+            with pytest.warns(UserWarning, match="cut at 24 tokens.* cuts at 8") as caught:
+                load_it(folder, encoder=other, layers=layers)
+            helps(str(caught[0].message), "max_length=24")
+            assert caught[0].filename == __file__  # the line of the caller
+
+
+@pytest.mark.parametrize(
+    ("layers", "as_code"),
+    [("last", "'last'"), (1, "1"), ((0, -1), "(0,-1)"), ("cls", "'cls'")],
+)
+def test_layers_that_are_not_named_are_a_warning(
+    layers: Any, as_code: str, tiny_bert: Encoder, tmp_path: Path
+) -> None:
+    folder = (
+        bf.Standardizer().fit(embeddings(16)).save(tmp_path / "c", encoder=tiny_bert, layers=layers)
+    )
+    for load_it in (bf.load_calibrator, bf.Standardizer.load):
+        with pytest.warns(UserWarning, match="no layers were named") as caught:
+            load_it(folder, encoder=tiny_bert)
+        helps(str(caught[0].message), str(folder), "'last2avg'", f"layers={as_code}.")
+        assert len(caught) == 1 and caught[0].filename == __file__
+    default = (
+        bf.Standardizer()
+        .fit(embeddings(16))
+        .save(tmp_path / "d", encoder=tiny_bert, layers="last2avg")
+    )
+    bare = bf.Standardizer().fit(embeddings(16)).save(tmp_path / "bare")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bf.load_calibrator(folder, encoder=tiny_bert, layers=layers)
+        bf.load_calibrator(folder)  # unchecked, as was asked for
+        bf.load_calibrator(default, encoder=tiny_bert)  # what encode gives
+        bf.load_calibrator(bare, encoder=tiny_bert)
 
 
 UNFIT: dict[str, tuple[Callable[[], Any], Any]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 import signal
@@ -47,6 +48,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, tiny_bert_folder: Path) -
     (place / "equal.tsv").write_text(
         head + "".join(f"{t}\t{t}\t{i % 6}\n" for i, t in enumerate(SENTENCES))
     )
+    (place / "half.tsv").write_text(f"{head}the cat\t\t3\n")
     (place / "thesis").mkdir()
     (place / "thesis" / "thesis.tex").write_text("three years of work")
     (place / "file").write_text("a file")
@@ -128,7 +130,19 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...]]] = {
         "encode s.txt --out v.npy --with c --model glove",
         ("fitted for the encoder", "Use what it was fitted for"),
     ),
-    "with-other-layers": (f"encode s.txt --out v.npy {W} --layers last", ("not 'last'",)),
+    "with-other-layers": (
+        f"encode s.txt --out v.npy {W} --layers last",
+        ("not 'last'", "--layers last2avg", "fit anew"),
+    ),
+    "layers-of-word-vectors": (
+        "fit s.txt --out o --model glove --layers 4", ("no layers", "leave out --layers 4"),
+    ),
+    "length-0-of-word-vectors": (
+        "fit s.txt --out o --model glove --max-length 0", ("max_length is 0", "from 1 up"),
+    ),
+    "nothing-known": ("similar qqzzx --in s.txt --model glove", ("no word of the query",)),
+    "half-a-pair": (f"evaluate half.tsv {M}", ("row 2", "second is empty", "delete the row")),
+    "column-without-a-file": (f"evaluate p.tsv {M} --column x", ("--fit-on", "--columns")),
     "with-nothing": (f"encode s.txt --out v.npy {M} --with none", ("no folder 'none'",)),
     "with-another-folder": (f"encode s.txt --out v.npy {M} --with thesis", ("no calibrator.json",)),
     "empty-query": (f"similar ' ' --in s.txt {M}", ("query is empty",)),
@@ -172,6 +186,9 @@ MISSPELT = [
     "--verson",
     "fit s.txt",
     "fit s.txt --out o --seed x",
+    "fit s.txt --out o --seed -1",
+    "check s.txt --seed -1",
+    "evaluate p.tsv --seed -1",
     "similar a --in s.txt --top 0",
     "fit s.txt --out o --threads 0",
     "sts",
@@ -216,6 +233,47 @@ def test_json_is_json_and_nothing_else(case: str, place: Path, runner: CliRunner
     assert run.stdout.isascii()  # so that no terminal can spoil it
     if case == "sts-and-a-table":
         assert (place / "new" / "t.csv").read_text().startswith("data,split,")
+
+
+WARNINGS: dict[str, tuple[str, tuple[str, ...]]] = {
+    # id: (command, words of the lines on stderr); all exit with 0
+    "other-length": (
+        "encode s.txt --out v.npy --with c --model model --max-length 12",
+        ("cut at 24 tokens", "Leave out --max-length, or give --max-length 24"),
+    ),
+    "few-sentences": (f"fit s.txt --out o {M} --calibrate whiten", ("30 different", "16 direct")),
+    "fitted-on-what-is-scored": (
+        f"evaluate p.tsv {M} --calibrate sn", ("30 different", "that are scored", "--fit-on"),
+    ),
+    "fewer-than-directions": (
+        f"evaluate p.tsv {M} --calibrate none,whiten --fit-on some.txt",
+        ("3 different sentences are fewer", "whiten must learn"),
+    ),
+    "unknown-words": (
+        "encode odd.txt --out v.npy --model glove", ("2 of 3 sentences", "'glove' knows", "zero"),
+    ),
+    "cut": (f"encode long.txt --out v.npy {M}", ("1 of 2 sentences were cut at 24 tokens",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WARNINGS)
+def test_a_warning_is_one_line_on_stderr(case: str, place: Path, runner: CliRunner) -> None:
+    command, words = WARNINGS[case]
+    if "glove" in command and not any(m.name == "glove" and m.found for m in bf.list_models()):
+        pytest.skip("glove is not installed")
+    (place / "some.txt").write_text("the cat sat\na dog ran\nthe tree is red\nthe cat sat\n")
+    (place / "odd.txt").write_text("the cat\nqqzzx\n\n")
+    (place / "long.txt").write_text("the cat\n" + "the cat sat " * 20)
+    root = logging.getLogger()
+    before = root.handlers[:]
+    root.handlers.clear()  # pytest's own: else the command line would add none
+    try:
+        run = runner.invoke(app, words_of(command))
+    finally:
+        root.handlers[:] = before
+    assert run.exit_code == 0, run.output
+    assert all(line.startswith("warning: ") for line in run.stderr.splitlines()), run.stderr
+    helps(run.stderr, *words)
 
 
 # --- real streams --------------------------------------------------------------------------------
@@ -269,6 +327,54 @@ def test_ctrl_c_at_any_time_is_code_130_and_leaves_no_output(
     assert "Traceback" not in (place / "stderr").read_text()
 
 
+@pytest.mark.parametrize("when", ["cli", "encode"])
+def test_ctrl_c_while_modules_are_imported_is_code_130(when: str, place: Path) -> None:
+    """In the first seconds most of the time goes into imports."""
+    code = (
+        "import sys, builtins, runpy\n"
+        "real = builtins.__import__\n"
+        "def stop(name, *rest, **how):\n"
+        f"    if name == 'bertflow_lite.{when}': raise KeyboardInterrupt\n"
+        "    return real(name, *rest, **how)\n"
+        "builtins.__import__ = stop\n"
+        "sys.argv[1:] = ['encode', 's.txt', '--out', 'v.npy']\n"
+        "runpy.run_module('bertflow_lite', run_name='__main__', alter_sys=True)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=place)
+    assert run.returncode == 130, run.stderr
+    assert re.fullmatch(r"stopped[^\n]*\n", run.stderr), run.stderr
+
+
+def test_help_and_version_do_not_wait_for_torch(place: Path) -> None:
+    for option in ("--help", "--version"):
+        code = (
+            "import sys\n"
+            "from bertflow_lite.cli import app\n"
+            f"try: app(['{option}'])\n"
+            "except SystemExit as end: assert not end.code\n"
+            "slow = {'torch', 'transformers', 'sklearn', 'pandas'} & set(sys.modules)\n"
+            "assert not slow, slow\n"
+        )
+        how = [sys.executable, "-c", code]
+        run = subprocess.run(how, capture_output=True, text=True, cwd=place)
+        assert run.returncode == 0, run.stderr
+    assert run.stdout == f"bertflow-lite {bf.__version__}\n"
+
+
+def test_the_package_gives_its_names_and_modules_when_they_are_used(place: Path) -> None:
+    code = (
+        "import sys, bertflow_lite as bf\n"
+        "assert 'torch' not in sys.modules and set(bf.__all__) <= set(dir(bf))\n"
+        "assert bf.search.nearest is bf.nearest\n"
+        "from bertflow_lite import *\n"
+        "assert load_sts is bf.load_sts and SentencePairs is bf.datasets.SentencePairs\n"
+        "assert not hasattr(bf, 'nonsense') and not hasattr(bf, '_nonsense')\n"
+    )
+    how = [sys.executable, "-c", code]
+    run = subprocess.run(how, capture_output=True, text=True, cwd=place)
+    assert run.returncode == 0, run.stderr
+
+
 @pytest.mark.parametrize(
     ("encoding", "shown"),
     [("ascii", "the cat é"), ("cp1252", "the cat é \\u96ea"), ("utf-8", "the cat é 雪")],
@@ -297,7 +403,7 @@ def test_variables_of_the_terminal_that_are_nonsense(place: Path) -> None:
 
 
 def test_head_of_a_long_table(place: Path) -> None:
-    (place / "many.txt").write_text(MANY * 4)
+    (place / "many.txt").write_text(f"{MANY}\n" * 4)
     reader, writer = children.CONTEXT.Pipe(duplex=False)
     child, pipe = command(place, f"similar cat --in many.txt {M} --top 4000", writer)
     writer.close()
@@ -332,6 +438,9 @@ LIBRARY: dict[str, tuple[Any, type[Exception], tuple[str, ...]]] = {
         lambda: bf.load_encoder("minilm", precision="int8"), ValueError, ("'int8'", "float32"),
     ),
     "run": (lambda: load_run("sts", "none"), FileNotFoundError, ("no stored run sts/none",)),
+    "a-file-for-a-set": (
+        lambda: bf.load_sts("my/pairs.csv"), ValueError, ("read_pairs", "'pairs.csv'"),
+    ),
     "data-folder": (
         lambda: bf.load_sts("stsb", data_dir="no/such"), FileNotFoundError, ("no/such",),
     ),

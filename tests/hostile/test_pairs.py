@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusal import helps, must, refuses
@@ -128,6 +130,32 @@ PAIR_FILES: dict[str, tuple[str, bytes, Any]] = {
         "p.tsv",
         f"{HEAD}\t\t2\n".encode(),
         refuses(ValueError, "row 2", "a sentence is missing"),
+    ),
+    "the-first-sentence-missing": (
+        "p.tsv",
+        f"{HEAD}\tb\t2\n".encode(),
+        refuses(ValueError, "row 2", "the first is empty", "delete the row"),
+    ),
+    "the-second-sentence-blank": (
+        "p.csv",
+        b"sentence1,sentence2,score\nx,y,1\na, ,2\n",
+        refuses(ValueError, "row 3", "the second is empty"),
+    ),
+    "blank-lines": ("p.tsv", f"{HEAD}\na\tb\t2\n\n".encode(), ONE),
+    "two-ratings": (
+        "p.tsv",
+        b"sentence1\tsentence2\tscore\tlabel\na\tb\t2\t0\n",
+        refuses(ValueError, "score and label", "--columns"),
+    ),
+    "two-first-sentences": (
+        "p.jsonl",
+        b'{"text1":"a","sentence1":"a","sentence2":"b","score":2}',
+        refuses(ValueError, "text1 and sentence1", "--columns"),
+    ),
+    "quoted-as-by-pandas": (
+        "p.tsv",
+        f'{HEAD}"a ""b"""\tc\t2\n'.encode(),
+        refuses(ValueError, "line 2", "quoted", ".csv"),
     ),
     "a-sentence-is-null": (
         "p.jsonl",
@@ -363,6 +391,40 @@ SCORES: dict[str, tuple[list[float], list[float], Any]] = {
 def test_a_score_is_right_or_says_why_there_is_none(case: str, tmp_path: Path) -> None:
     gold, cosines, expected = SCORES[case]
     must(expected, lambda: bf.score_similarities(rated(gold), cosines), tmp_path)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, pd.Series, torch.tensor])
+def test_pairs_are_made_of_any_containers(kind: Any) -> None:
+    texts = list if kind is torch.tensor else kind
+    made = SentencePairs(
+        "own", "all", texts(["a", "b"]), texts(["c", "d"]), kind([1, 2]), texts(["x", "x"])
+    )
+    want = rated([1, 2])
+    assert repr(made) == "SentencePairs('own', split='all': 2 pairs, 1 subset, gold 1.0 to 2.0)"
+    assert (type(made.sentences1), made.gold.dtype) == (tuple, want.gold.dtype)
+    assert made.select([1]).sentences == ["b", "d"]
+    assert bf.score_similarities(made, kind([0.1, 0.2])).all == pytest.approx(100)
+    rows = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+    assert bf.bootstrap_interval(made, rows, n_resamples=9).estimate == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "words"),
+    [
+        ("sentences1", "ab", ("sentences1", "one string")),
+        ("sentences2", ["a", 3], ("sentences2", "sentence 1", "int")),
+        ("gold", ["high", "low"], ("gold", "number")),
+        ("gold", [[1.0], [2.0]], ("gold", "1-d", "(2, 1)")),
+        ("gold", [1.0], ("one entry for each pair",)),
+        ("subsets", "own", ("subsets", "a name for each pair")),
+    ],
+)
+def test_parts_of_pairs_that_do_not_fit(
+    part: str, value: Any, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    parts: dict[str, Any] = {"sentences1": ["a", "b"], "sentences2": ["c", "d"], "gold": [1, 2]}
+    parts |= {"subsets": ["x", "x"], part: value}
+    must(refuses(ValueError, *words), lambda: SentencePairs("own", "all", **parts), tmp_path)
 
 
 @pytest.mark.parametrize("case", ["constant-gold", "constant-cosine", "one-pair"])

@@ -101,6 +101,14 @@ BAD: dict[str, tuple[Callable[[], Any], Any]] = {
     "a-number": (lambda: 3, refuses(ValueError, "of type int", "list")),
     "none": (lambda: None, refuses(ValueError, "NoneType", "list")),
     "a-set": (lambda: {"a", "b"}, refuses(ValueError, "set", "order", "list")),
+    "a-pandas-table": (
+        lambda: pd.DataFrame({"text": ["a"]}),
+        refuses(ValueError, "table", "df['text']"),
+    ),
+    "a-polars-table": (
+        lambda: pytest.importorskip("polars").DataFrame({"text": ["a"]}),
+        refuses(ValueError, "table", "df['text']"),
+    ),
     "a-dict": (lambda: {"a": 1}, refuses(ValueError, "dict", "order", "list")),
 }
 
@@ -116,6 +124,8 @@ CONTAINERS: dict[str, Callable[[], Any]] = {
     "array": lambda: np.array(["the cat", "a dog"]),
     "array-of-objects": lambda: np.array(["the cat", "a dog"], dtype=object),
     "series": lambda: pd.Series(["the cat", "a dog"], index=[7, 3]),
+    "series-of-pandas-strings": lambda: pd.Series(["the cat", "a dog"], dtype="string"),
+    "polars-series": lambda: pytest.importorskip("polars").Series(["the cat", "a dog"]),
     "generator": lambda: (text for text in ("the cat", "a dog")),
 }
 
@@ -222,6 +232,37 @@ FILES: dict[str, tuple[str, bytes, Any]] = {
         refuses(ValueError, "two columns called 'sentence'", "rename"),
     ),
     "too-few-cells": ("s.csv", b"a,b\nc\n", refuses(ValueError, "line 2", "1 columns", "has 2")),
+    "headerless-csv": (
+        "s.csv",
+        b"A cat sat.\nA dog ran.\n",
+        refuses(ValueError, "'A cat sat.'", "--column", "above it", ".txt"),
+    ),
+    "headerless-tsv": ("s.tsv", b"A cat sat.\nA dog ran.\n", refuses(ValueError, "above it")),
+    "quoted-cell-in-tsv": (
+        "s.tsv",
+        b'id\tsentence\n1\t"He said ""no"" twice."\n',
+        refuses(ValueError, "line 2", "quoted", "TSV", ".csv"),
+    ),
+    "quoted-tab-in-tsv": (
+        "s.tsv",
+        b'id\tsentence\n1\t"a\tb"\n',
+        refuses(ValueError, "line 2", "quoted", "TSV", ".csv"),
+    ),
+    "quoted-line-end-in-tsv": (
+        "s.tsv",
+        b'id\tsentence\n1\t"a\nb"\n',
+        refuses(ValueError, "line 3", "quoted", "TSV", ".csv"),
+    ),
+    "all-quoted-tsv": (
+        "s.tsv",
+        b'"id"\t"sentence"\n"1"\t"a b"\n',
+        refuses(ValueError, "line 1", "quoted", "TSV", ".csv"),
+    ),
+    "quotations-in-tsv": (
+        "s.tsv",
+        b'id\tsentence\n1\t"Stop!"\n2\t"No," he said, "never."\n',
+        texts('"Stop!"', '"No," he said, "never."'),
+    ),
     "unknown-columns": ("s.csv", b"a,b\n1,2\n", refuses(ValueError, "a, b", "--column")),
     "numbers": ("s.jsonl", b'{"sentence": 3}', refuses(ValueError, "row 1", "number", "column")),
     "a-list": (
@@ -243,6 +284,25 @@ def test_a_file_gives_its_sentences_or_says_why_not(case: str, tmp_path: Path) -
     name, content, expected = FILES[case]
     (tmp_path / name).write_bytes(content)
     must(expected, lambda: read_sentences(tmp_path / name), tmp_path)
+
+
+BLANKS = {
+    "s.txt": b"a\n\nb\n",
+    "s.csv": b"sentence\na\n\nb\n",
+    "two.csv": b"sentence,x\na,1\n,\nb,2\n",
+    "s.tsv": b"x\tsentence\n1\ta\n\n2\tb\n",
+    "s.jsonl": b'"a"\n\n"b"\n',
+    "null.jsonl": b'"a"\n{"sentence": null}\n"b"\n',
+}
+
+
+@pytest.mark.parametrize("name", BLANKS)
+def test_a_blank_record_is_kept_or_counted(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(BLANKS[name])
+    assert read_sentences(tmp_path / name, keep_empty=True).sentences == ("a", "", "b")
+    found = read_sentences(tmp_path / name)
+    assert found.sentences == ("a", "b") and found.skipped == 1
+    assert found.lines[1] - found.lines[0] == 2
 
 
 def test_a_path_that_is_no_file(tmp_path: Path) -> None:

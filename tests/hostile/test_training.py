@@ -55,6 +55,9 @@ SETTINGS: dict[str, tuple[dict[str, Any], Any]] = {
     "unknown-optimizer": ({"optimizer": "sgd"}, refuses(ValueError, "'sgd'", "adam")),
     "noise-negative": ({"noise": -1.0}, refuses(ValueError, "noise is -1.0", "from 0 up")),
     "noise-nan": ({"noise": math.nan}, refuses(ValueError, "noise is nan", "number")),
+    "clip-negative": ({"max_grad_norm": -1.0}, refuses(ValueError, "max_grad_norm is -1", "None")),
+    "clip-zero": ({"max_grad_norm": 0.0}, refuses(ValueError, "max_grad_norm is 0", "more than 0")),
+    "seed-a-fraction": ({"random_state": 0.5}, refuses(ValueError, "random_state is 0.5", "int")),
     "device-unknown": ({"device": "tpu9"}, refuses(ValueError, "'tpu9'", "cannot be used", "cpu")),
 }
 
@@ -74,6 +77,10 @@ FINE: dict[str, dict[str, Any]] = {
     "many-levels": {"levels": 50},
     "negative-seed": {"random_state": -7},
     "numpy-seed": {"random_state": np.int64(3)},
+    "no-seed": {"random_state": None},
+    "seed-of-a-generator": {"random_state": np.random.RandomState(3)},
+    "clipping-tiny": {"max_grad_norm": 1e-30},
+    "clipping-infinite": {"max_grad_norm": math.inf},
     "no-actnorm": {"actnorm": False},
     "no-coupling": {"coupling": False},
     "neither": {"actnorm": False, "coupling": False},
