@@ -36,7 +36,7 @@ from bertflow_lite.artifact_origin import (
     describe_origin,
 )
 from bertflow_lite.calibrator_restore import restore_steps
-from bertflow_lite.calibrator_state import describe_steps, list_steps
+from bertflow_lite.calibrator_state import describe_steps, keep_origin, list_steps, origin_of
 from bertflow_lite.folders import alone_in, put_folder
 from bertflow_lite.layers import LayersArgument
 from bertflow_lite.model_card import model_card
@@ -61,11 +61,14 @@ def save(
     Parameters
     ----------
     calibrator : fitted calibrator, or Pipeline of such
-        A `FlowCalibrator`, `Standardizer`, `TopDirectionRemover` or `Whitener`.
+        A `FlowCalibrator`, `Standardizer`, `TopDirectionRemover` or `Whitener`.  Steps of a
+        Pipeline that are ``"passthrough"`` change nothing and are left out.
     folder : str or path
         Where to; made if missing.  Readers see nothing of it until it is complete.
     encoder : Encoder or WordVectorEncoder, optional
-        What made the embeddings it was fitted on.  `load` can then refuse another one.
+        What made the embeddings it was fitted on.  `load` can then refuse another one.  Of a
+        calibrator that was loaded, and not fitted since, what it was saved with is kept where
+        nothing else is said here.
     layers : str, int or tuple of int, optional
         The layer choice, needed with an `Encoder`.
     data : str, SentencePairs, list of SentencePairs, or list of str, optional
@@ -82,8 +85,9 @@ def save(
     Raises
     ------
     ValueError
-        If the calibrator is not fitted, is none of ours or does not fit the encoder; or if the
-        folder holds other files than a saved calibrator.
+        If the calibrator is not fitted, is none of ours, does not fit the encoder, or had its
+        settings changed since the fit; or if the folder holds other files than a saved
+        calibrator.
     FileExistsError
         If there is a calibrator already and ``overwrite`` is False.
 
@@ -96,7 +100,8 @@ def save(
     >>> load(folder).transform(x).shape, read_description(folder)["data"]
     ((50, 4), {'description': 'noise, 50 rows'})
     """
-    files = artifact_files(calibrator, describe_origin(encoder, layers, data))
+    origin = describe_origin(encoder, layers, data, origin_of(calibrator))
+    files = artifact_files(calibrator, origin)
     folder = Path(os.path.realpath(folder))  # a link keeps pointing to where it pointed
     if folder.is_symlink():
         raise ValueError(f"{os.fspath(folder)!r} is a link back to itself: name a folder.")
@@ -133,7 +138,9 @@ def load(
         What shall make the embeddings to transform: refused unless it is the one that the
         calibrator was fitted for.  None checks nothing.
     layers : str, int or tuple of int, optional
-        The layer choice to be used, checked likewise; needs ``encoder``.
+        The layer choice to be used, checked likewise; needs ``encoder``.  Pass it whenever you
+        pass an `Encoder`: None checks the encoder only, and warns if the calibrator was fitted for
+        other layers than `Encoder.encode` gives by default.
     device : str or torch.device, default "cpu"
         Where a flow shall run, wherever it was fitted.
 
@@ -152,7 +159,8 @@ def load(
     Warns
     -----
     UserWarning
-        If the encoder cuts sentences at another length than in the fit.
+        If the encoder cuts sentences at another length than in the fit, or layers were not given
+        and the fit was for others than the default.
 
     Examples
     --------
@@ -164,10 +172,28 @@ def load(
     >>> again, bool((again.transform(x) == whitener.transform(x)).all())
     (Whitener(n_components=2), True)
     """
+    return load_checked(folder, encoder, layers, device)
+
+
+def load_checked(
+    folder: Folder,
+    encoder: AnyEncoder | None,
+    layers: LayersArgument | None,
+    device: str | torch.device,
+) -> Any:
+    """Do what `load` says; warnings name the line that called the caller of this."""
     calibrator, description = load_with_description(folder, device)
     if encoder is not None:
-        width = list_steps(calibrator)[0][1].n_features_in_
-        check_encoder(os.fspath(folder), width, description["encoder"], encoder, layers)
+        check_encoder(
+            repr(os.fspath(folder)),
+            list_steps(calibrator)[0][1].n_features_in_,
+            description.get("encoder"),
+            encoder,
+            layers,
+            way_out="Use what it was fitted for, fit anew, or pass encoder=None to load it "
+            "unchecked.",
+            stacklevel=4,
+        )
     elif layers is not None:
         raise ValueError("layers names hidden states of an encoder: pass encoder as well.")
     return calibrator
@@ -207,12 +233,14 @@ def load_with_description(
         if not isinstance(pipeline, bool):
             raise ValueError("'pipeline' is neither true nor false")
         steps = description.get("steps")
-        return restore_steps(steps, tensors, pipeline=pipeline, device=device), description
+        calibrator = restore_steps(steps, tensors, pipeline=pipeline, device=device)
     except ValueError as error:
         raise ValueError(
             f"{os.fspath(folder)!r} does not hold a calibrator of this version: "
             f"{str(error).rstrip('.')}."
         ) from error
+    keep_origin(calibrator, {key: description.get(key) for key in ("encoder", "data")})
+    return calibrator, description
 
 
 def artifact_files(calibrator: Any, origin: Mapping[str, Any]) -> dict[str, bytes]:

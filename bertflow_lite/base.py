@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import warnings
 from collections.abc import Iterator
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -75,8 +77,8 @@ def live_of(
         dead = np.flatnonzero(~live)
         names = ", ".join(map(str, dead[:10])) + (", ..." if len(dead) > 10 else "")
         warnings.warn(
-            f"{len(dead)} of {len(live)} dimensions have (nearly) no spread and are carried "
-            f"through unchanged: {names}.",
+            f"{len(dead)} of {len(live)} dimensions have (nearly) no spread and are "
+            f"centered, their scale left unchanged: {names}.",
             DeadDimensionWarning,
             stacklevel=stacklevel,
         )
@@ -98,6 +100,8 @@ class _Calibrator(TransformerMixin, BaseEstimator):
     """What all calibrators share: input checks (finite floats, rows that differ), and streams."""
 
     _least_features = 1
+    _fitted_settings: dict[str, Any] | None = None  # those of the fit, for `save` to compare
+    _origin: dict[str, Any] | None = None  # of one that was loaded: what it was fitted for and on
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "mean_")
@@ -113,8 +117,8 @@ class _Calibrator(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray, shape (n, dim) (of a `Whitener`: (n, n_kept)); or EmbeddingStream
-            In the float type of the input.  A stream gives a stream, computed when it is read:
-            write it with its `~EmbeddingStream.save`.
+            float64 for float64 input, else float32.  A stream gives a stream, computed when it is
+            read: write it with its `~EmbeddingStream.save`.
         """
         check_is_fitted(self)
         stream = as_stream(X)
@@ -148,7 +152,8 @@ class _Calibrator(TransformerMixin, BaseEstimator):
         folder : str or path
             Where to; made if missing.
         encoder, layers, data : optional
-            What it was fitted for and on (see `artifacts.save`).
+            What it was fitted for and on; a calibrator that was loaded remembers it (see
+            `artifacts.save`).
         overwrite : bool, default False
             Replace a calibrator that is there already.
 
@@ -182,7 +187,7 @@ class _Calibrator(TransformerMixin, BaseEstimator):
         folder : str or path
             The folder.
         encoder, layers : optional
-            What shall be used with it; refused unless it was fitted for them.
+            What shall be used with it; refused unless it was fitted for them.  Pass both.
         device : str or torch.device, default "cpu"
             Where a flow shall run.
 
@@ -195,19 +200,30 @@ class _Calibrator(TransformerMixin, BaseEstimator):
         ------
         FileNotFoundError, ValueError
             As `artifacts.load`; ValueError also if the folder holds another kind of calibrator.
-        """
-        from bertflow_lite.artifacts import load
 
-        loaded = load(folder, encoder=encoder, layers=layers, device=device)
+        Warns
+        -----
+        UserWarning
+            As `artifacts.load`: if the encoder cuts sentences at another length than in the fit,
+            or ``layers`` is not given and the fit was for others than the default.
+        """
+        from bertflow_lite.artifacts import load_checked
+
+        loaded = load_checked(folder, encoder, layers, device)
         if not isinstance(loaded, cls):
             raise ValueError(
                 f"{os.fspath(folder)!r} holds a {type(loaded).__name__}, not a {cls.__name__}: "
-                "use bertflow_lite.artifacts.load, which takes any."
+                "use bertflow_lite.load_calibrator, which takes any."
             )
         return loaded
 
     def _transform(self, x: FloatArray) -> FloatArray:
         raise NotImplementedError
+
+    def _remember_fit(self) -> None:
+        """Note the settings of a fit; what an earlier fit was for is no longer true."""
+        self._fitted_settings = self.get_params(deep=False)
+        self.__dict__.pop("_origin", None)
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -268,6 +284,39 @@ class _Calibrator(TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float32", "float64"]
         return tags
+
+
+def check_whole(name: str, value: Any, least: int | None = None) -> int:
+    """Give a setting as an int; raise ValueError if it is no whole number or below ``least``."""
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        number = operator.index(value)  # NumPy's integers too
+    except TypeError:
+        raise ValueError(
+            f"{name} is {value!r}, of type {type(value).__name__}; it must be a whole number: "
+            "give an int."
+        ) from None
+    if least is not None and number < least:
+        raise ValueError(f"{name} is {number}; it must be {least} or more.")
+    return number
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raise ValueError if a setting is no real number."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise ValueError(
+            f"{name} is {value!r}, of type {type(value).__name__}; it must be a number: give a "
+            "float."
+        )
+
+
+def check_truth(name: str, value: Any) -> None:
+    """Raise ValueError if a setting is neither True nor False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(
+            f"{name} is {value!r}, of type {type(value).__name__}; it must be True or False."
+        )
 
 
 def check_finite(x: FloatArray) -> None:

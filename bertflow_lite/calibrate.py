@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import operator
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
@@ -16,13 +15,25 @@ from sklearn.base import OneToOneFeatureMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from bertflow_lite.base import FloatArray, _Calibrator
+from bertflow_lite.base import (
+    FloatArray,
+    _Calibrator,
+    check_number,
+    check_truth,
+    check_whole,
+)
 from bertflow_lite.flow import Glow
 from bertflow_lite.linear import Standardizer, TopDirectionRemover, Whitener
 from bertflow_lite.models import find_device
 from bertflow_lite.noise import add_noise, check_noise
 from bertflow_lite.streaming import as_stream
-from bertflow_lite.train import FlowHistory, NonFiniteLossError, bits_per_dim, train_flow
+from bertflow_lite.train import (
+    FlowHistory,
+    NonFiniteLossError,
+    bits_per_dim,
+    check_clipping,
+    train_flow,
+)
 from bertflow_lite.training_data import from_array, from_stream
 
 if TYPE_CHECKING:
@@ -93,9 +104,11 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
     optimizer : {"adam", "released-code"}, default "adam"
         See `train_flow`.
     max_grad_norm : float or None, default 1.0
-        Gradient clipping.
-    random_state : int, default 0
-        Seed of initial weights, permutations, initialization rows and batch order.
+        Gradient clipping; more than 0.  None clips nothing.
+    random_state : int, None, numpy.random.Generator or numpy.random.RandomState, default 0
+        Seed of initial weights, permutations, initialization rows and batch order.  Only a number
+        makes a fit repeatable: of a generator a number is drawn, and None is another one at each
+        fit.  ``seed_`` tells which.
     device : str, optional
         Where the flow runs; default: the GPU if there is one, else the CPU.
     progress : bool, default False
@@ -106,7 +119,12 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
     flow_ : Glow
         The trained flow, over the live dimensions.
     live_ : ndarray of bool, shape (dim,)
-        Dimensions with some spread.  The others pass through unchanged.
+        Dimensions with some spread.  The others are only centered, so that a constant does not
+        dominate cosines.
+    dead_mean_ : ndarray, shape (dim,), float64
+        What is subtracted from the others; 0 in live dimensions.
+    seed_ : int
+        The seed of this fit: ``random_state``, or what was drawn for it.
     history_ : FlowHistory
         Loss of each step, in bits per dimension.
 
@@ -143,7 +161,7 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         learning_rate: float = 1e-3,
         optimizer: str = "adam",
         max_grad_norm: float | None = 1.0,
-        random_state: int = 0,
+        random_state: int | np.random.Generator | np.random.RandomState | None = 0,
         device: str | None = None,
         progress: bool = False,
     ) -> None:
@@ -163,7 +181,7 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         self.learning_rate = learning_rate
         self.optimizer = optimizer
         self.max_grad_norm = max_grad_norm
-        self.random_state = random_state
+        self.random_state: Any = random_state
         self.device = device
         self.progress = progress
 
@@ -218,8 +236,8 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         Raises
         ------
         ValueError
-            If fewer than two dimensions have any spread, the input is not finite, or an iterator
-            is to give several epochs.
+            If fewer than two dimensions have any spread, the input is not finite, a setting is of
+            the wrong type or out of range, or an iterator is to give several epochs.
         NonFiniteLossError
             If training diverges; the message names the step.
         OutOfMemoryError
@@ -236,11 +254,10 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
             return self._fit(X)
 
     def _fit(self, X: Any, accelerator: Accelerator | None = None) -> Self:
-        for name, least in (("init_rows", 2), ("epochs", 0), ("min_steps", 0), ("batch_size", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be {least} or more.")
-        check_noise(self.noise)
-        seed = operator.index(self.random_state)  # NumPy's integers too
+        self._check_settings()
+        if accelerator is not None:  # each process would draw another number
+            check_whole("random_state, where several processes fit together,", self.random_state)
+        seed = draw_seed(self.random_state)
         device = find_device(self.device) if accelerator is None else accelerator.device
         how: dict[str, Any] = {
             "init_rows": self.init_rows,
@@ -250,9 +267,15 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         }
         stream = as_stream(X)
         if stream is None:
-            data = from_array(self._check(X, reset=True, least_rows=2), **how)
+            x = self._check(X, reset=True, least_rows=2)
+            data = from_array(x, **how)
+            mean = x[:, ~data.live].mean(axis=0, dtype=np.float64)
         else:
-            data = from_stream(self._check_stream(stream, reset=True), **how)
+            seen = _Watcher()
+            data = from_stream(self._check_stream(stream, reset=True).map(seen.look), **how)
+            mean = seen.stop()[~data.live]
+        dead_mean = np.zeros(len(data.live))
+        dead_mean[~data.live] = mean
         epochs = self.epochs
         if data.steps is not None:
             epochs = max(epochs, -(-self.min_steps // data.steps)) if epochs else 0
@@ -307,21 +330,44 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
             if interrupted or history.steps:
                 reason = "interrupted" if interrupted else "training failed"
                 logger.warning("%s: the flow after %d steps is kept", reason, history.steps)
-                self._keep(flow, data.live, history)
+                self._keep(flow, data.live, dead_mean, seed, history)
             raise
-        return self._keep(flow, data.live, history)
+        return self._keep(flow, data.live, dead_mean, seed, history)
 
-    def _keep(self, flow: Glow, live: NDArray[np.bool_], history: FlowHistory) -> Self:
+    def _check_settings(self) -> None:
+        """Raise ValueError if a setting is of the wrong type or out of range."""
+        for name in ("levels", "depth", "width", "batch_size"):
+            check_whole(name, getattr(self, name), 1)
+        for name, least in (("init_rows", 2), ("epochs", 0), ("min_steps", 0)):
+            check_whole(name, getattr(self, name), least)
+        for name in ("actnorm", "coupling", "data_init"):
+            check_truth(name, getattr(self, name))
+        for name in ("noise", "learning_rate"):
+            check_number(name, getattr(self, name))
+        check_noise(self.noise)
+        check_clipping(self.max_grad_norm)
+
+    def _keep(
+        self,
+        flow: Glow,
+        live: NDArray[np.bool_],
+        dead_mean: NDArray[np.float64],
+        seed: int,
+        history: FlowHistory,
+    ) -> Self:
         self.live_ = live
+        self.dead_mean_ = dead_mean
+        self.seed_ = seed
         self.history_ = history
         self.flow_ = flow.eval().requires_grad_(False)
+        self._remember_fit()
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "flow_")
 
     def _transform(self, x: FloatArray) -> FloatArray:
-        return self._map(x, lambda part: self.flow_(part)[0])
+        return self._map(x, lambda part: self.flow_(part)[0], -self._dead_mean())
 
     def inverse_transform(self, X: Any) -> FloatArray:
         """Map latents back to embeddings.
@@ -334,10 +380,11 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         Returns
         -------
         ndarray, shape (n, dim)
-            In the float type of the input.
+            float64 for float64 input, else float32.
         """
         check_is_fitted(self)
-        return self._map(self._check(X, reset=False), lambda part: self.flow_.inverse(part))
+        z = self._check(X, reset=False)
+        return self._map(z, lambda part: self.flow_.inverse(part), self._dead_mean())
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """Log-density of each embedding over the live dimensions (Eq. 4 without the mean).
@@ -390,8 +437,21 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         x = self._check(X, reset=False)
         return bits_per_dim(self.flow_, self._tensor(x[:, self.live_]))
 
-    def _map(self, x: FloatArray, function: Callable[[Tensor], Tensor]) -> FloatArray:
-        out = x.copy()  # dead dimensions stay as they are
+    def _dead_mean(self) -> NDArray[np.float64]:
+        """Give ``dead_mean_``, which flows that older versions have pickled are without."""
+        mean: NDArray[np.float64] = getattr(self, "dead_mean_", np.zeros(len(self.live_)))
+        return mean
+
+    def _map(
+        self,
+        x: FloatArray,
+        function: Callable[[Tensor], Tensor],
+        shift: NDArray[np.float64],
+    ) -> FloatArray:
+        """Map the live dimensions by ``function``, and add ``shift`` to the dead ones."""
+        out = x.copy()
+        dead = np.flatnonzero(~self.live_)
+        out[:, dead] = x[:, dead] + shift[dead]
         parts = self._tensor(x[:, self.live_]).split(TRANSFORM_ROWS)
         with torch.inference_mode():
             out[:, self.live_] = torch.cat([function(part) for part in parts]).cpu().numpy()
@@ -409,6 +469,58 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         first = self.flow_.weight_like()
         first = torch.zeros(()) if first is None else first
         return torch.from_numpy(np.ascontiguousarray(x)).to(first)
+
+
+class _Watcher:
+    """Sums up the blocks of a stream as they pass by, until it is told to stop.
+
+    The first blocks of a file pass by twice (`EmbeddingStream.peek`) and count twice: of a
+    dimension that hardly varies, any weighted mean will do.
+    """
+
+    def __init__(self) -> None:
+        self._watching = True
+        self._count = 0
+        self._sum: NDArray[np.float64] = np.zeros(())
+
+    def look(self, block: FloatArray) -> FloatArray:
+        """Take in a block, shape (rows, dim), and give it on."""
+        if self._watching:
+            self._count += len(block)
+            self._sum = self._sum + block.sum(axis=0, dtype=np.float64)
+        return block
+
+    def stop(self) -> NDArray[np.float64]:
+        """Look no more; give the mean so far, shape (dim,)."""
+        self._watching = False
+        return self._sum / self._count
+
+
+def draw_seed(random_state: Any) -> int:
+    """Give the seed that a ``random_state`` stands for.
+
+    Parameters
+    ----------
+    random_state : int, None, numpy.random.Generator or numpy.random.RandomState
+        As in scikit-learn, but None takes fresh randomness of the machine, never NumPy's global
+        state.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        For anything else.
+    """
+    if random_state is None:
+        random_state = np.random.default_rng()
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    return check_whole("random_state", random_state)
 
 
 def make_calibrator(name: str, *, random_state: int = 0, progress: bool = False) -> Any | None:

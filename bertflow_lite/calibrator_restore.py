@@ -95,6 +95,12 @@ def _restore(described: dict[str, Any], parts: dict[str, Tensor], device: torch.
         step.feature_names_in_ = np.array(names, dtype=object)
     if kind == "FlowCalibrator":
         step.live_ = _array(parts, "live_", torch.bool, (width,))
+        step.dead_mean_ = np.zeros(width)
+        if "dead_mean_" in parts:  # not in what older versions wrote
+            step.dead_mean_ = _array(parts, "dead_mean_", torch.float64, (width,))
+            if step.dead_mean_[step.live_].any():
+                raise ValueError("'dead_mean_' holds a mean of a dimension that is not dead")
+        step.seed_ = step.random_state
         step.flow_ = _flow(step, parts).to(device)
         loss, epoch_loss = (
             _array(parts, f"history_.{name}", torch.float64, None).tolist()
@@ -120,6 +126,7 @@ def _restore(described: dict[str, Any], parts: dict[str, Tensor], device: torch.
             step.directions_ = _array(parts, "directions_", torch.float64, (kept, width))
     if parts:
         raise ValueError(f"a {kind} has no tensor {', '.join(sorted(parts)[:5])}")
+    step._remember_fit()
     return step
 
 

@@ -7,6 +7,7 @@ tensors whose names, types and shapes follow from the class.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,14 @@ from torch import Tensor
 from bertflow_lite.calibrate import FlowCalibrator
 from bertflow_lite.linear import Standardizer, TopDirectionRemover, Whitener
 
-__all__ = ["CALIBRATORS", "describe_steps", "list_steps", "width_out"]
+__all__ = [
+    "CALIBRATORS",
+    "describe_steps",
+    "keep_origin",
+    "list_steps",
+    "origin_of",
+    "width_out",
+]
 
 # The only classes that a file can name.
 CALIBRATORS: dict[str, type[Any]] = {
@@ -37,13 +45,19 @@ ARRAYS = {
 def list_steps(calibrator: Any) -> list[tuple[str, Any]]:
     """Give the fitted calibrators of a pipeline, or the one that is given, with their names.
 
+    Steps that pass everything through are left out.
+
     Raises
     ------
     ValueError
         For anything but a fitted calibrator of this package or a Pipeline of such.
     """
     if isinstance(calibrator, Pipeline):
-        steps = [(str(name), step) for name, step in calibrator.steps]
+        steps = [
+            (str(name), step)
+            for name, step in calibrator.steps
+            if step is not None and not (isinstance(step, str) and step == "passthrough")
+        ]
     else:
         steps = [("", calibrator)]
     for _, step in steps:
@@ -55,8 +69,31 @@ def list_steps(calibrator: Any) -> list[tuple[str, Any]]:
             )
         check_is_fitted(step)
     if not steps:
-        raise ValueError("the pipeline has no steps: there is nothing to save.")
+        raise ValueError("the pipeline has no steps that calibrate: there is nothing to save.")
     return steps
+
+
+def keep_origin(calibrator: Any, origin: Mapping[str, Any]) -> None:
+    """Let a loaded calibrator remember what it was fitted for and on, until it is fitted anew.
+
+    The steps of a Pipeline remember it each, with their place: a step that is taken out of it
+    alone was fitted on something else, and a Pipeline that is fitted anew fits its steps.
+    """
+    steps = list_steps(calibrator)
+    for number, (_, step) in enumerate(steps):
+        step._origin = {**origin, "place": (number, len(steps))}
+
+
+def origin_of(calibrator: Any) -> dict[str, Any] | None:
+    """Give what a calibrator remembers by `keep_origin`, ``encoder`` and ``data``, or None."""
+    steps = list_steps(calibrator)
+    found = [step._origin for _, step in steps]
+    first = found[0]
+    if first is None:
+        return None
+    if found != [{**first, "place": (number, len(steps))} for number in range(len(steps))]:
+        return None
+    return {key: first[key] for key in ("encoder", "data")}
 
 
 def width_out(step: Any) -> int:
@@ -94,6 +131,8 @@ def describe_steps(calibrator: Any) -> tuple[list[dict[str, Any]], dict[str, Ten
             described["feature_names_in"] = [str(part) for part in step.feature_names_in_]
         parts: dict[str, Any] = {attribute: getattr(step, attribute) for attribute in ARRAYS[kind]}
         if isinstance(step, FlowCalibrator):
+            if not step.live_.all():  # left out otherwise, as older versions wrote and read it
+                parts["dead_mean_"] = step._dead_mean()
             parts |= {f"flow_.{part}": value for part, value in step.flow_.state_dict().items()}
             history = step.history_
             for part in ("loss", "epoch_loss"):
@@ -121,9 +160,17 @@ def describe_steps(calibrator: Any) -> tuple[list[dict[str, Any]], dict[str, Ten
 
 def _settings(step: Any) -> dict[str, Any]:
     settings = {}
+    fitted = step._fitted_settings
     for name, value in step.get_params(deep=False).items():
         if name in NOT_SAVED:
             continue
+        if fitted is not None and not (value is fitted[name] or value == fitted[name]):
+            raise ValueError(
+                f"{name} was {fitted[name]!r} in the fit of this {type(step).__name__} and is "
+                f"{value!r} now: settings were changed since the fit. Fit again, or set them back."
+            )
+        if name == "random_state":  # None or a generator: the seed that was drawn
+            value = getattr(step, "seed_", value)
         value = value.item() if isinstance(value, np.generic) else value
         if not isinstance(value, str | int | float | None) or (
             isinstance(value, float) and not math.isfinite(value)

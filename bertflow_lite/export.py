@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from bertflow_lite.artifact_origin import DataArgument, describe_origin
+from bertflow_lite.artifact_origin import DataArgument, check_encoder, describe_origin
 from bertflow_lite.artifacts import artifact_files
+from bertflow_lite.calibrator_state import origin_of
 from bertflow_lite.encode import Encoder
 from bertflow_lite.layers import LayerChoice, LayersArgument, resolve_layers
 
@@ -54,7 +55,8 @@ def to_sentence_transformer(
         `st.Calibration`: smaller, and calibrated in full precision also when the
         transformer is in half precision, and loaded by `load_sentence_transformer`.
     data : optional
-        What the calibrator was fitted on, kept in its files; needs ``portable=False``.
+        What the calibrator was fitted on, kept in its files; needs ``portable=False``.  One that
+        was loaded remembers it.
 
     Returns
     -------
@@ -64,7 +66,9 @@ def to_sentence_transformer(
     Raises
     ------
     ValueError
-        If the encoder is no transformer, or the calibrator is not fitted or of another width.
+        If the encoder is no transformer; if the calibrator is not fitted, of another width, or was
+        loaded and had been saved for another encoder or other layers; if there is no place for
+        ``data``.
 
     Examples
     --------
@@ -85,6 +89,11 @@ def to_sentence_transformer(
         raise ValueError(
             f"{encoder!r} is no transformer; only transformers become a SentenceTransformer here."
         )
+    if data is not None and (portable or calibrator is None):
+        raise ValueError(
+            "data tells what a calibrator was fitted on, and only a model with portable=False and "
+            "a calibrator has a file for it: pass both, or leave data out."
+        )
     choice = resolve_layers(layers, encoder.n_layers + 1)
     modules: list[nn.Module] = [_transformer(encoder)]
     if portable:
@@ -92,8 +101,19 @@ def to_sentence_transformer(
     else:
         modules.append(st.LayerPooling(list(choice.indices), encoder.dim, choice.pooling))
     if calibrator is not None:
+        known = origin_of(calibrator)
+        if known is not None:
+            check_encoder(
+                "the calibrator",
+                encoder.dim,  # the width is compared below
+                known["encoder"],
+                encoder,
+                layers,
+                way_out="Export it with what it was fitted for, or fit anew.",
+                stacklevel=None,
+            )
         # Also where the files are not written: this is where widths that differ are found.
-        artifact_files(calibrator, describe_origin(encoder, layers, data))
+        artifact_files(calibrator, describe_origin(encoder, layers, data, known))
         modules += (
             dense_modules(calibrator)
             if portable

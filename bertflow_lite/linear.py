@@ -7,6 +7,7 @@ linear map that came a year later (BERT-whitening, Su et al. 2021).
 from __future__ import annotations
 
 import copy
+import hashlib
 import logging
 import warnings
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ from bertflow_lite.base import (
     DeadDimensionWarning,
     _Calibrator,
     check_varied,
+    check_whole,
     find_live,
     live_of,
 )
@@ -59,11 +61,18 @@ class _MomentCalibrator(_Calibrator):
         ------
         ValueError
             If a value is not finite, all rows are equal, there are fewer than two, or a setting
-            does not fit the width.
+            is of the wrong type or does not fit the width.
+
+        Warns
+        -----
+        DeadDimensionWarning
+            If dimensions have no spread (`Standardizer`), or what comes out is mostly rounding:
+            all variance nulled (`TopDirectionRemover`), as many directions kept as there are
+            different rows to tell them, or fewer than were asked for (`Whitener`).
         """
         with self._all_or_nothing():
             blocks = self._blocks(X, reset=True, least_rows=2)
-            return self._finish(self._sum_up(RunningMoments(full=self._full), blocks))
+            return self._finish(self._sum_up(self._new_moments(), blocks))
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn from more embeddings, on top of all those seen since `fit`.
@@ -95,21 +104,28 @@ class _MomentCalibrator(_Calibrator):
             )
         blocks = self._blocks(X, reset=begun is None)
         # A copy: bad input half-way leaves the calibrator as it was.
-        moments = copy.copy(begun) if begun else RunningMoments(full=self._full)
+        moments = copy.copy(begun) if begun else self._new_moments()
         self._moments = self._sum_up(moments, blocks)
-        return self._learn(moments) if moments.varied else self
+        return self._finish(moments) if moments.varied else self
+
+    def _new_moments(self) -> RunningMoments:
+        return RunningMoments(full=self._full)
 
     def _sum_up(self, moments: RunningMoments, blocks: Iterable[FloatArray]) -> RunningMoments:
+        checked = False
         for block in blocks:
-            if not moments.count:
+            if not checked:  # before the work, and at each partial_fit: settings can be changed
                 self._check_settings(block.shape[1])
+                checked = True
             moments.update(block)
         return moments
 
     def _finish(self, moments: RunningMoments) -> Self:
         check_varied(moments.count, moments.varied)
         self._moments = moments
-        return self._learn(moments)
+        self._learn(moments)
+        self._remember_fit()
+        return self
 
     def _check_settings(self, dim: int) -> None:
         """Raise ValueError if a setting does not fit the width."""
@@ -124,9 +140,9 @@ class Standardizer(OneToOneFeatureMixin, _MomentCalibrator):
     Attributes
     ----------
     mean_, scale_ : ndarray, shape (dim,), float64
-        What is subtracted and divided by; 0 and 1 in dead dimensions.
+        What is subtracted and divided by.
     live_ : ndarray of bool, shape (dim,)
-        Dimensions with some spread (`find_live`).
+        Dimensions with some spread (`find_live`).  The others are only centered: their scale is 1.
 
     Examples
     --------
@@ -146,7 +162,7 @@ class Standardizer(OneToOneFeatureMixin, _MomentCalibrator):
     def _learn(self, moments: RunningMoments) -> Self:
         mean, std = moments.mean, moments.std
         self.live_ = live_of(mean, std, moments.count, stacklevel=5)
-        self.mean_ = np.where(self.live_, mean, 0.0)
+        self.mean_ = mean
         self.scale_ = np.where(self.live_, std, 1.0)
         return self
 
@@ -197,6 +213,7 @@ class TopDirectionRemover(OneToOneFeatureMixin, _MomentCalibrator):
         self.k = k
 
     def _check_settings(self, dim: int) -> None:
+        check_whole("k", self.k)
         if not 0 <= self.k < max(dim, 2):
             raise ValueError(f"k is {self.k}; it must be from 0 to dim - 1 = {dim - 1}.")
 
@@ -224,8 +241,8 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _MomentCalibrator):
     Parameters
     ----------
     n_components : int, optional
-        Keep this many principal directions, strongest first.  Default: all whose variance is
-        above rounding.
+        Keep this many principal directions, strongest first; fewer, with a warning, where fewer
+        have a variance above rounding.  Default: all that have.
 
     Attributes
     ----------
@@ -250,8 +267,14 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _MomentCalibrator):
 
     def _check_settings(self, dim: int) -> None:
         wanted = self.n_components
-        if wanted is not None and not 1 <= wanted <= dim:
+        if wanted is None:
+            return
+        check_whole("n_components", wanted)
+        if not 1 <= wanted <= dim:
             raise ValueError(f"n_components is {wanted}; it must be from 1 to dim = {dim}.")
+
+    def _new_moments(self) -> RunningMoments:
+        return _CountingMoments(full=True)
 
     def _learn(self, moments: RunningMoments) -> Self:
         variances, directions = directions_of(moments.covariance)
@@ -262,7 +285,8 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _MomentCalibrator):
             logger.info("whitening keeps %d of %d directions: the rest have no variance",
                         usable, dim)  # fmt: skip
         kept = min(usable, wanted)
-        _warn_of_a_giant(moments.mean, moments.std, kept)
+        if not _warn_of_a_giant(moments.mean, moments.std, kept):
+            _warn_of_few_rows(different_rows(moments), self.n_components, kept, dim)
         self.mean_ = moments.mean
         self.variances_ = variances[:kept]
         self.directions_ = directions[:kept]
@@ -306,10 +330,35 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _MomentCalibrator):
         return len(self.variances_)
 
 
-def _warn_of_a_giant(mean: NDArray[np.float64], std: NDArray[np.float64], kept: int) -> None:
-    """Warn where one dimension is so wide that all others are lost in its rounding."""
+class _CountingMoments(RunningMoments):
+    """Moments that also count different rows, up to two more than there are dimensions."""
+
+    prints: frozenset[bytes] = frozenset()  # never changed in place: copies may share it
+
+    def update(self, rows: FloatArray) -> None:
+        """Take in rows, shape (n, dim)."""
+        super().update(rows)
+        prints = set(self.prints)
+        for row in rows:
+            if len(prints) > rows.shape[1] + 1:
+                break
+            prints.add(hashlib.blake2b(row.tobytes(), digest_size=16).digest())
+        self.prints = frozenset(prints)
+
+
+def different_rows(moments: RunningMoments) -> int:
+    """Count different rows, enough to tell whether they are no more than the dimensions.
+
+    Where several processes have summed up, repeats are not known, and all rows count.
+    """
+    return len(moments.prints) if isinstance(moments, _CountingMoments) else moments.count
+
+
+def _warn_of_a_giant(mean: NDArray[np.float64], std: NDArray[np.float64], kept: int) -> bool:
+    """Warn where one dimension is so wide that all others are lost in its rounding; say if so."""
     varied = std[std > ROUNDING * np.abs(mean)]
-    if varied.size and np.median(varied) ** 2 <= RELATIVE_VARIANCE * std.max() ** 2:
+    found = bool(varied.size and np.median(varied) ** 2 <= RELATIVE_VARIANCE * std.max() ** 2)
+    if found:
         warnings.warn(
             f"dimension {std.argmax()} varies {std.max() / np.median(varied):.0e} times as much as "
             f"a typical one, so that only {kept} of {len(std)} directions stand out of its "
@@ -317,6 +366,25 @@ def _warn_of_a_giant(mean: NDArray[np.float64], std: NDArray[np.float64], kept: 
             DeadDimensionWarning,
             stacklevel=5,
         )
+    return found
+
+
+def _warn_of_few_rows(different: int, wanted: int | None, kept: int, dim: int) -> None:
+    """Warn where the rows cannot tell as many directions as are kept, or as are wanted."""
+    said = []
+    if wanted is not None and kept < wanted:
+        said.append(
+            f"n_components is {wanted}, but only {kept} of {dim} directions have any variance, so "
+            f"that transform gives {kept} columns."
+        )
+    if kept >= different - 1:  # a whitened simplex: all corners are equally far apart
+        said.append(
+            f"There are {different} different rows, and as many directions are kept as they span, "
+            f"{kept}: whitened, every two of these rows have the same cosine, bar rounding. Fit on "
+            f"many more sentences than the {dim} dimensions, or set n_components far below {kept}."
+        )
+    if said:
+        warnings.warn(" ".join(said), DeadDimensionWarning, stacklevel=5)
 
 
 def principal_directions(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bertflow_lite.artifact_origin import layers_argument
+
 __all__ = ["model_card"]
 
 WHAT = {
@@ -100,19 +102,16 @@ def _how_to_use(description: Mapping[str, Any]) -> list[str]:
     encoder = description["encoder"]
     if encoder is None:
         code = (
-            'calibrator = load("this-folder")\n'
+            'calibrator = bf.load_calibrator("this-folder")\n'
             "calibrated = calibrator.transform(embeddings)    # shape (n, width)"
         )
     else:
         layers = encoder.get("layers")
-        chosen = repr(layers)
-        if layers is not None and layers.replace(",", "").replace("-", "").isdigit():
-            chosen = f"({layers})" if "," in layers else layers
-        checked = "" if layers is None else f", layers={chosen}"
+        checked = "" if layers is None else f", layers={layers_argument(layers)}"
         length = f", max_length={encoder['max_length']}" if "max_length" in encoder else ""
         code = (
-            f"encoder = load_encoder({encoder['name']!r}{length})\n"
-            f'calibrator = load("this-folder", encoder=encoder{checked})\n'
+            f"encoder = bf.load_encoder({encoder['name']!r}{length})\n"
+            f'calibrator = bf.load_calibrator("this-folder", encoder=encoder{checked})\n'
             f"raw = encoder.encode(sentences{checked})\n"
             "calibrated = calibrator.transform(raw)           # compare by cosine"
         )
@@ -120,8 +119,7 @@ def _how_to_use(description: Mapping[str, Any]) -> list[str]:
         "## How to use it",
         "For similarity, search, clustering or duplicates among sentences like those it was "
         "fitted on, compared by cosine:",
-        "```python\nfrom bertflow_lite import load_encoder\nfrom bertflow_lite.artifacts import "
-        f"load\n\n{code}\n```",
+        f"```python\nimport bertflow_lite as bf\n\n{code}\n```",
         "`bertflow_lite.export.to_sentence_transformer` makes a sentence-transformers model of it.",
     ]
 
@@ -132,7 +130,7 @@ def _limits(description: Mapping[str, Any]) -> list[str]:
         "gives numbers that mean nothing.",
         "It was fitted without labels, so nothing here says that it helps your task. On a model "
         "that is tuned for sentences, and on its last layer, calibration often makes rankings "
-        "worse. Score labelled pairs of your own, raw and calibrated, before you rely on it.",
+        "worse. Score labeled pairs of your own, raw and calibrated, before you rely on it.",
         "Fewer bits per dimension mean a better fit of the density, which is not the same as "
         "better similarities.",
         "A space in which random token vectors are averaged gains much from calibration too: a "

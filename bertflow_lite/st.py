@@ -17,7 +17,8 @@ from torch import Tensor
 from bertflow_lite.artifact_format import write_files
 from bertflow_lite.artifact_origin import DataArgument, describe_origin
 from bertflow_lite.artifacts import artifact_files, load_with_description
-from bertflow_lite.calibrator_state import list_steps, width_out
+from bertflow_lite.calibrate import FlowCalibrator
+from bertflow_lite.calibrator_state import list_steps, origin_of, width_out
 from bertflow_lite.encode import Encoder, pool
 from bertflow_lite.layers import LayersArgument
 from bertflow_lite.st_steps import torch_steps
@@ -133,6 +134,20 @@ class LayerPooling(Module):
         self.save_config(output_path)
 
 
+class Center(torch.nn.Module):
+    """Subtract a constant from each dimension, whatever the float type."""
+
+    mean: Tensor
+
+    def __init__(self, mean: Any) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.from_numpy(mean.copy()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Center vectors, shape (batch, dim)."""
+        return (x.to(self.mean) - self.mean).to(x.dtype)
+
+
 class Calibration(Module):
     """Calibrate the sentence embedding with a fitted calibrator.
 
@@ -141,7 +156,8 @@ class Calibration(Module):
     calibrator : fitted calibrator, or Pipeline of such
         A `FlowCalibrator`, `Standardizer`, `TopDirectionRemover` or `Whitener`.
     encoder, layers, data : optional
-        What it was fitted for and on, kept in its files (`artifacts.save`).
+        What it was fitted for and on, kept in its files (`artifacts.save`); a calibrator that was
+        loaded remembers it.
 
     Notes
     -----
@@ -149,7 +165,7 @@ class Calibration(Module):
     half precision, autocast is off inside, and half-precision embeddings are brought to float32
     first: the result is float32, or float64 for float64 embeddings.  The calibrator is frozen,
     but gradients pass through to what comes before.  It is saved as `artifacts.save` does, so
-    ``artifacts.load("model/2_Calibration")`` gives the calibrator itself again.
+    ``load_calibrator("model/2_Calibration")`` gives the calibrator itself again.
 
     Examples
     --------
@@ -171,9 +187,14 @@ class Calibration(Module):
         data: DataArgument | None = None,
     ) -> None:
         super().__init__()
-        self.steps = torch_steps(calibrator)
+        modules: list[torch.nn.Module] = []
+        for module, (_, step) in zip(torch_steps(calibrator), list_steps(calibrator), strict=True):
+            if isinstance(step, FlowCalibrator) and step._dead_mean().any():
+                modules.append(Center(step._dead_mean()))  # the flow itself passes them through
+            modules.append(module)
+        self.steps = torch.nn.Sequential(*modules)
         self.calibrator = calibrator
-        self.origin = describe_origin(encoder, layers, data)
+        self.origin = describe_origin(encoder, layers, data, origin_of(calibrator))
         self.embedding_dimension = width_out(list_steps(calibrator)[-1][1])
 
     def forward(self, features: dict[str, Tensor | Any], **kwargs: Any) -> dict[str, Tensor | Any]:
@@ -274,10 +295,7 @@ class Calibration(Module):
         )
         if folder is None:
             raise FileNotFoundError(f"{model_name_or_path!r} holds no folder {subfolder!r}.")
-        calibrator, description = load_with_description(folder)
-        module = cls(calibrator)
-        module.origin = {key: description[key] for key in ("encoder", "data")}
-        return module
+        return cls(load_with_description(folder)[0])  # which remembers what it was fitted for
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow the model to another device, but not to another type."""

@@ -72,7 +72,7 @@ def _flow_modules(step: FlowCalibrator) -> list[Dense]:
     and splits move ``active``, the places of the dimensions that the next layer sees.
     """
     dim = int(step.n_features_in_)
-    scale, shift = np.ones(dim), np.zeros(dim)
+    scale, shift = np.ones(dim), -step._dead_mean()  # the flow's layers move live ones only
     active = np.flatnonzero(step.live_)
     finished: list[NDArray[np.intp]] = []
     modules: list[Dense] = []

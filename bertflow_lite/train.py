@@ -12,7 +12,8 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -115,7 +116,7 @@ def train_flow(
     optimizer : {"adam", "released-code"}, default "adam"
         Plain Adam, or `ReleasedCodeAdam`.
     max_grad_norm : float or None, default 1.0
-        Gradients are clipped to this Euclidean norm.
+        Gradients are clipped to this Euclidean norm, which is more than 0.  None clips nothing.
     seed : int, default 0
         Seed of the batch order.
     progress : bool, default False
@@ -150,6 +151,7 @@ def train_flow(
             f"epochs is {epochs}, batch_size {batch_size}, learning_rate {learning_rate} and the "
             f"number of rows {n_rows}; epochs must be 0 or more, the others more than 0."
         )
+    check_clipping(max_grad_norm)
     parameters = [p for p in flow.parameters() if p.requires_grad]
     history = FlowHistory() if history is None else history
     if not parameters or epochs == 0:
@@ -209,6 +211,21 @@ def train_flow(
             history.epoch_loss.append(sum(history.loss[before:]) / (history.steps - before))
     logger.info("flow: %d steps in %.1f s", history.steps, history.seconds)
     return history
+
+
+def check_clipping(max_grad_norm: Any) -> None:
+    """Raise ValueError unless the norm is None or more than 0.
+
+    A negative one turns every gradient round, so that training climbs; at 0 nothing is learned.
+    """
+    if max_grad_norm is None:
+        return
+    number = isinstance(max_grad_norm, Real) and not isinstance(max_grad_norm, bool)
+    if not (number and max_grad_norm > 0):
+        raise ValueError(
+            f"max_grad_norm is {max_grad_norm!r}; it must be a number more than 0, or None to clip "
+            "nothing."
+        )
 
 
 def _out_of_memory(loss_of: nn.Module, batch: Tensor, step: int) -> OutOfMemoryError:

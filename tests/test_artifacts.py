@@ -19,6 +19,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -163,7 +164,9 @@ def test_the_methods_of_a_calibrator_do_the_same(tmp_path):
     x = embeddings()
     folder = Whitener(2).fit(x).save(tmp_path / "w", data="noise")
     assert_array_equal(Whitener.load(folder).transform(x), Whitener(2).fit_transform(x))
-    with pytest.raises(ValueError, match=r"holds a Whitener, not a FlowCalibrator"):
+    with pytest.raises(
+        ValueError, match=r"holds a Whitener, not a FlowCalibrator: use bertflow_lite.load_calibr"
+    ):
         FlowCalibrator.load(folder)
 
 
@@ -176,7 +179,8 @@ def test_the_methods_of_a_calibrator_do_the_same(tmp_path):
         (FlowCalibrator(), "not fitted"),
         (StandardScaler().fit(embeddings()), "'StandardScaler' is no calibrator that can be saved"),
         (None, "'NoneType' is no calibrator"),
-        (make_pipeline("passthrough"), "'passthrough' is no calibrator"),
+        (make_pipeline("passthrough"), "no steps that calibrate"),
+        (make_pipeline("no-step", Standardizer()), "'no-step' is no calibrator"),
         (make_pipeline(make_pipeline(Standardizer())).fit(embeddings()), "'Pipeline' is no cal"),
         (type("Standardizer", (Standardizer,), {})().fit(embeddings()), "is no calibrator"),
         (small_flow(max_grad_norm=float("inf")).fit(embeddings()), "max_grad_norm=inf cannot be"),
@@ -499,7 +503,10 @@ def test_another_encoder_other_layers_or_another_width_is_an_error(
     folder = save(
         calibrator, tmp_path / "c", encoder=tiny_bert, layers="first-last", data=sentences
     )
-    assert_array_equal(load(folder, encoder=tiny_bert).transform(raw), calibrator.transform(raw))
+    assert_array_equal(
+        load(folder, encoder=tiny_bert, layers="first-last").transform(raw),
+        calibrator.transform(raw),
+    )
     load(folder, encoder=tiny_bert, layers=(-1, 1))  # the same by another name
     with pytest.raises(ValueError, match=r"fitted for the encoder .*pass encoder=None"):
         load(folder, encoder=tiny_llama, layers="first-last")
@@ -597,3 +604,121 @@ def test_sentences_with_line_ends_have_a_fingerprint_of_their_own(tmp_path):
         for i, data in enumerate((["a\nb", "c"], ["a", "b\nc"]))
     ]
     assert prints[0]["fingerprint"] != prints[1]["fingerprint"]
+
+
+# ------------------------------------------------------------------------- settings and the fit
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "change", "message"),
+    [
+        (small_flow(), {"width": 16}, "width was 4 in the fit of this FlowCalibrator and is 16"),
+        (small_flow(), {"levels": 1}, "levels was 2"),
+        (small_flow(), {"coupling": False}, "coupling was True"),
+        (small_flow(), {"rotation": "pca"}, "rotation was 'none'"),
+        (small_flow(), {"permutation": "reverse", "random_state": 5}, "'random'|random_state was"),
+        (small_flow(), {"epochs": 7}, "epochs was 1"),
+        (small_flow(random_state=None), {"random_state": 3}, "random_state was None"),
+        (TopDirectionRemover(1), {"k": 2}, "k was 1 .* and is 2 now"),
+        (Whitener(), {"n_components": 3}, "n_components was None"),
+    ],
+)
+def test_settings_that_were_changed_since_the_fit_are_not_saved(
+    tmp_path, calibrator, change, message
+):
+    x = embeddings()
+    fitted = calibrator.fit(x)
+    before = fitted.get_params()
+    fitted.set_params(**change)
+    for number, each in enumerate((fitted, make_pipeline(fitted))):
+        with pytest.raises(ValueError, match=f"({message}).*changed since the fit. Fit"):
+            save(each, tmp_path / f"{number}")
+    assert list(tmp_path.iterdir()) == []
+    load(save(fitted.fit(x), tmp_path / "again"))  # as it says
+    fitted.set_params(**before).fit(x).set_params(**change).set_params(**before)
+    loaded = load(save(fitted, tmp_path / "back"))
+    loaded.set_params(**change)  # a loaded one has been fitted, too
+    with pytest.raises(ValueError, match="changed since the fit"):
+        save(loaded, tmp_path / "more")
+
+
+def test_steps_that_pass_everything_through_are_left_out(tmp_path):
+    x = embeddings()
+    pipeline = Pipeline(
+        [("a", "passthrough"), ("b", Standardizer()), ("c", None), ("d", Whitener(3))]
+    ).fit(x)
+    loaded = load(save(pipeline, tmp_path / "c"))
+    assert_array_equal(loaded.transform(x), pipeline.transform(x))
+    assert list(loaded.named_steps) == ["b", "d"]
+
+
+@pytest.mark.parametrize("name", ["sn", "flow", "sn+whiten:3"])
+def test_what_dead_dimensions_are_centered_by_is_saved(tmp_path, name):
+    x = embeddings()
+    x[:, 2] = 50
+    calibrator = small_flow() if name == "flow" else make_calibrator(name)
+    with pytest.warns(UserWarning, match="no spread"):
+        calibrator.fit(x)
+    loaded = load(save(calibrator, tmp_path / "c"))
+    assert_array_equal(loaded.transform(x), calibrator.transform(x))
+    z = calibrator.transform(x)
+    assert_array_equal(loaded.inverse_transform(z), calibrator.inverse_transform(z))
+
+
+def test_a_flow_that_an_older_version_saved_leaves_dead_dimensions_as_they_are(tmp_path):
+    x = embeddings()
+    x[:, 2] = 50
+    with pytest.warns(UserWarning, match="no spread"):
+        flow = small_flow().fit(x)
+    folder = save(flow, tmp_path / "c")
+    repack(folder, lambda description, tensors: tensors.pop("0.dead_mean_"))
+    loaded = load(folder)
+    assert_array_equal(loaded.transform(x)[:, 2], x[:, 2])
+    assert_array_equal(loaded.transform(x)[:, :2], flow.transform(x)[:, :2])
+    load(save(loaded, tmp_path / "again"))
+    repack(folder, set_tensor("0.dead_mean_", lambda _: torch.ones(6, dtype=torch.float64)))
+    with pytest.raises(ValueError, match="mean of a dimension that is not dead"):
+        load(folder)
+    plain = save(small_flow().fit(embeddings()), tmp_path / "plain")  # older versions read this
+    assert "0.dead_mean_" not in artifact_format.read_files(plain)[1]
+
+
+# --------------------------------------------------------- what a loaded calibrator remembers
+
+
+@pytest.mark.parametrize("name", ["sn", "natsv:1", "whiten:4", "flow", "sn+natsv:1"])
+def test_a_loaded_calibrator_remembers_what_it_was_fitted_for(tiny_bert: Encoder, tmp_path, name):
+    sentences = [f"the {a} {b}" for a in ("cat", "dog", "tree") for b in ("sat", "ran", "is", ".")]
+    raw = tiny_bert.encode(sentences, 1)
+    calibrator = small_flow(batch_size=4) if name == "flow" else make_calibrator(name)
+    first = save(calibrator.fit(raw), tmp_path / "1", encoder=tiny_bert, layers=1, data=sentences)
+    said = read_description(first)
+    again = read_description(save(load(save(load(first), tmp_path / "2")), tmp_path / "3"))
+    assert (again["encoder"], again["data"]) == (said["encoder"], said["data"])
+    # Pickled and copied it still does; what is said anew is taken.
+    copied = pickle.loads(pickle.dumps(load(first)))
+    other = read_description(save(copied, tmp_path / "4", data="others"))
+    assert (other["encoder"], other["data"]) == (said["encoder"], {"description": "others"})
+    # Fitted anew, or cloned, or a part of it alone: nothing is known.
+    loaded = load(first)
+    unknown = [load(first).fit(raw), clone(loaded).fit(raw), make_pipeline(Standardizer(), loaded)]
+    if isinstance(loaded, Pipeline):
+        unknown = [*unknown[:2], loaded[0], loaded[1], Pipeline(loaded.steps[::-1])]
+    else:
+        unknown[2].fit(raw)
+    for number, each in enumerate(unknown):
+        told = read_description(save(each, tmp_path / f"unknown-{number}"))
+        assert told["encoder"] is None and told["data"] is None
+    assert clone(loaded).get_params().keys() == loaded.get_params().keys()
+
+
+def test_the_precision_of_the_encoder_is_noted_and_no_matter(tiny_bert: Encoder, tmp_path):
+    raw = tiny_bert.encode(["the cat", "a dog", "one tree", "two"], 1)
+    folder = save(Standardizer().fit(raw), tmp_path / "c", encoder=tiny_bert, layers=1)
+    assert read_description(folder)["encoder"]["precision"] == "float32"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        repack(folder, lambda d, t: d["encoder"].update(precision="bfloat16"))
+        load(folder, encoder=tiny_bert, layers=1)
+        repack(folder, lambda d, t: d["encoder"].pop("precision"))  # as older versions wrote
+        load(folder, encoder=tiny_bert, layers=1)

@@ -171,6 +171,24 @@ def test_divergence_is_an_error():
         ({"permutation": "shuffle"}, "'shuffle'"),
         ({"optimizer": "sgd"}, "'sgd'"),
         ({"learning_rate": -1.0}, "learning_rate -1.0"),
+        ({"learning_rate": "x"}, "learning_rate is 'x', of type str; it must be a number"),
+        ({"noise": "1"}, "noise is '1', of type str"),
+        ({"levels": 2.0}, "levels is 2.0, of type float; it must be a whole number: give an int"),
+        ({"width": True}, "width is True, of type bool"),
+        ({"init_rows": 4096.0}, "init_rows is 4096.0"),
+        ({"batch_size": 32.0}, "batch_size is 32.0"),
+        ({"epochs": 2.0}, "epochs is 2.0"),
+        ({"min_steps": None}, "min_steps is None"),
+        ({"actnorm": 1}, "actnorm is 1, of type int; it must be True or False"),
+        ({"coupling": 1}, "coupling is 1"),
+        ({"data_init": "no"}, "data_init is 'no'"),
+        ({"max_grad_norm": -1.0}, "max_grad_norm is -1.0; it must be a number more than 0, or N"),
+        ({"max_grad_norm": 0}, "max_grad_norm is 0;"),
+        ({"max_grad_norm": math.nan}, "max_grad_norm is nan"),
+        ({"max_grad_norm": "1"}, "max_grad_norm is '1'"),
+        ({"random_state": 1.5}, "random_state is 1.5, of type float; it must be a whole number"),
+        ({"random_state": "a"}, "random_state is 'a'"),
+        ({"random_state": True}, "random_state is True"),
     ],
 )
 def test_bad_settings_are_named_at_fit(changes, message):
@@ -227,3 +245,41 @@ def test_the_dead_dimensions_of_minilms_last_layer_do_no_harm(minilm):
     z = flow.transform(x)
     assert np.isfinite(z).all() and np.abs(z).max() < 20
     assert_allclose(flow.inverse_transform(z), x, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: None, lambda: np.random.default_rng(5), lambda: np.random.RandomState(5)],
+    ids=["none", "generator", "random-state"],
+)
+def test_random_state_as_scikit_learn_takes_it(make, tmp_path):
+    x = embeddings()
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    first = small(random_state=make()).fit(x)
+    after = np.random.get_state()[1]  # noqa: NPY002
+    assert_array_equal(after, before)  # the global state is not touched
+    assert_array_equal(small(random_state=first.seed_).fit_transform(x), first.transform(x))
+    second = small(random_state=make()).fit(x)
+    assert (first.seed_ == second.seed_) == (make() is not None)
+    loaded = FlowCalibrator.load(first.save(tmp_path / "c"))  # what is saved can be repeated
+    assert loaded.random_state == loaded.seed_ == first.seed_
+    assert_array_equal(loaded.fit(x).transform(x), first.transform(x))
+
+
+def test_numpys_truth_values_and_numbers_are_settings(tmp_path):
+    x = embeddings()
+    flow = small(coupling=np.bool_(True), noise=np.float32(0.5), depth=np.int64(2)).fit(x)
+    loaded = FlowCalibrator.load(flow.save(tmp_path / "c"))
+    assert_array_equal(loaded.transform(x), flow.transform(x))
+    assert loaded.coupling is True
+
+
+def test_a_flow_pickled_by_an_older_version_leaves_dead_dimensions_as_they_are():
+    x = embeddings()
+    x[:, 4] = 2.5
+    with pytest.warns(DeadDimensionWarning):
+        flow = small().fit(x)
+    del flow.dead_mean_
+    z = flow.transform(x)
+    assert_array_equal(z[:, 4], x[:, 4])
+    assert_allclose(flow.inverse_transform(z), x, atol=1e-4)

@@ -106,17 +106,31 @@ def with_dead(dtype: type, dead: list[int], value: object) -> np.ndarray:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("value", ["tiny", 0.0, 5.0, 0.1])
 @pytest.mark.parametrize("dead", [[4], [1, 7, 11], list(range(9))], ids=len)
-def test_dead_dimensions_pass_through_and_are_named(calibrator, dtype, value, dead):
+def test_dead_dimensions_are_centered_and_named(calibrator, dtype, value, dead):
     x = with_dead(dtype, dead, value)
     names = ", ".join(map(str, dead))
     with pytest.warns(DeadDimensionWarning, match=f"{len(dead)} of 12 .* unchanged: {names}\\."):
         fitted = clone(calibrator).fit(x)
     z = fitted.transform(x)
     assert np.isfinite(z).all()
-    assert_array_equal(z[:, dead], x[:, dead])
+    assert_allclose(z[:, dead], x[:, dead] - x[:, dead].mean(axis=0), rtol=1e-5, atol=1e-6)
     assert_array_equal(np.flatnonzero(~fitted.live_), dead)
-    live = fitted.live_
-    assert_allclose(fitted.inverse_transform(z)[:, live], x[:, live], atol=1e-4)
+    assert_allclose(fitted.inverse_transform(z), x, atol=1e-4)
+    moved = x[:3].copy()
+    moved[:, dead] += 2  # in other data, it may be alive
+    assert_allclose(fitted.transform(moved)[:, dead], z[:3, dead] + 2, rtol=1e-5)
+    assert_allclose(fitted.inverse_transform(fitted.transform(moved)), moved, atol=1e-4)
+
+
+@each
+def test_a_constant_offset_does_not_rule_the_cosines(calibrator):
+    x = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
+    x[:, 3] = 50
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the dead dimension
+        z = clone(calibrator).fit_transform(x)
+    unit = z / np.linalg.norm(z, axis=1, keepdims=True)
+    assert abs((unit @ unit.T).mean()) < 0.05
 
 
 @each_careful
@@ -201,8 +215,80 @@ def test_an_unfitted_calibrator_and_another_width_are_refused(calibrator):
         (TopDirectionRemover(-1), "k is -1"),
         (Whitener(7), "n_components is 7; it must be from 1 to dim = 6"),
         (Whitener(0), "n_components is 0"),
+        (Whitener(2.0), "n_components is 2.0, of type float; it must be a whole number"),
+        (Whitener("8"), "n_components is '8', of type str; it must be a whole number"),
+        (Whitener(True), "n_components is True"),
+        (TopDirectionRemover(2.0), "k is 2.0, of type float; it must be a whole number: give an"),
+        (TopDirectionRemover(None), "k is None, of type NoneType"),
+        (TopDirectionRemover(True), "k is True, of type bool"),
     ],
 )
 def test_bad_settings_are_named(calibrator, message):
     with pytest.raises(ValueError, match=message):
         calibrator.fit(embeddings())
+    with pytest.raises(ValueError, match=message):
+        clone(calibrator).partial_fit(embeddings())
+    begun = type(calibrator)(1).partial_fit(embeddings())
+    before = begun.transform(embeddings())
+    with pytest.raises(ValueError, match=message):
+        begun.set_params(**calibrator.get_params()).partial_fit(embeddings())
+    assert_array_equal(begun.transform(embeddings()), before)
+
+
+@pytest.mark.parametrize("count", [np.int64(2), np.int32(2), np.uint8(2)])
+def test_numpys_whole_numbers_are_whole_numbers(count):
+    x = embeddings()
+    for kind in (Whitener, TopDirectionRemover):
+        assert_array_equal(kind(count).fit_transform(x), kind(2).fit_transform(x))
+
+
+ROWS = np.random.default_rng(3).normal(size=(30, 20))
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "message"),
+    [
+        (
+            ROWS[:10],
+            None,
+            "^There are 10 different rows, .* they span, 9: .*n_components far below 9",
+        ),
+        (ROWS[:21], None, "^There are 21 different .*more sentences than the 20"),
+        (ROWS[:5], 4, "^There are 5 different rows"),
+        (np.repeat(ROWS[:10], 50, axis=0), None, "^There are 10 different rows"),
+        (ROWS[:10].astype(np.float32), None, "^There are 10 different rows"),
+        (ROWS[:10], 16, "^n_components is 16, but only 9 of 20 .* gives 9 columns. There are 10"),
+        (ROWS[:, :3] @ ROWS[:3], 6, "^n_components is 6, but only 3 of 20 .* gives 3 columns.$"),
+    ],
+)
+def test_whitening_says_when_all_cosines_are_rounding(rows, width, message):
+    for learn in ("fit", "partial_fit"):
+        with pytest.warns(DeadDimensionWarning, match=message) as caught:
+            z = getattr(Whitener(width), learn)(rows).transform(rows[:50])
+        assert len(caught) == 1 and caught[0].filename == __file__
+    if "There are" in message:
+        unit = np.unique(z.round(6), axis=0)
+        unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+        if len(unit) > 1:
+            cosines = (unit @ unit.T)[np.triu_indices(len(unit), 1)]
+            assert np.ptp(cosines) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("rows", "width"),
+    [(ROWS[:22], None), (ROWS[:10], 8), (ROWS[:3], 1), (np.repeat(ROWS[:22], 9, axis=0), None),
+     (ROWS[:, :3] @ ROWS[:3], None)],
+)  # fmt: skip
+def test_whitening_of_enough_rows_is_silent(rows, width):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Whitener(width).fit(rows)
+        Whitener(width).partial_fit(rows).partial_fit(rows)
+
+
+@pytest.mark.parametrize("learn", ["fit", "partial_fit"])
+def test_the_warning_of_dead_dimensions_names_the_callers_line(learn):
+    x = with_dead(np.float64, [4], 5.0)
+    with pytest.warns(DeadDimensionWarning, match="centered") as caught:
+        getattr(Standardizer(), learn)(x)
+    assert caught[0].filename == __file__

@@ -28,6 +28,7 @@ from bertflow_lite.export import load_sentence_transformer, to_sentence_transfor
 from bertflow_lite.linear import DeadDimensionWarning, Standardizer, Whitener
 from bertflow_lite.models import LoadedModel, load_model
 from bertflow_lite.st import Calibration, LayerPooling
+from bertflow_lite.st_portable import dense_modules
 from bertflow_lite.word_vectors import WordVectorEncoder
 
 CALIBRATORS = ["none", "sn", "natsv:2", "whiten:5", "sn+natsv:1", "flow", "flow:released-code"]
@@ -139,7 +140,7 @@ def test_a_saved_model_holds_no_pickle_and_no_path(
 ):
     raw = tiny_bert.encode(sentences, 1)
     model = to_sentence_transformer(
-        tiny_bert, 1, fit("flow", raw), portable=portable, data=sentences
+        tiny_bert, 1, fit("flow", raw), portable=portable, data=None if portable else sentences
     )
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
@@ -388,3 +389,60 @@ def test_smollm2_whitened(portable, width):
     model = to_sentence_transformer(encoder, "last2avg", whitener, portable=portable)
     # The encoder's own rounding, which differs with the batch, is all that is left.
     assert_allclose(model.encode(pairs.sentences), ours, rtol=0, atol=1e-5 * np.abs(ours).max())
+
+
+# ------------------------------------------------------- what is known of the calibrator
+
+
+@pytest.mark.parametrize("portable", [True, False])
+@pytest.mark.parametrize("name", ["whiten:5", "flow", "sn+natsv:1"])
+def test_a_loaded_calibrator_is_exported_for_what_it_was_fitted_for_only(
+    tiny_bert: Encoder, tiny_llama: Encoder, sentences, tmp_path, name, portable
+):
+    raw = tiny_bert.encode(sentences, 1)
+    folder = artifacts.save(
+        fit(name, raw), tmp_path / "c", encoder=tiny_bert, layers=1, data=sentences
+    )
+    loaded = artifacts.load(folder)
+    with pytest.raises(ValueError, match=r"the calibrator was fitted for layers '1', not 'last2a"):
+        to_sentence_transformer(tiny_bert, calibrator=loaded, portable=portable)
+    with pytest.raises(ValueError, match=r"was fitted for the encoder .*Export it with what it"):
+        to_sentence_transformer(tiny_llama, 1, loaded, portable=portable)
+    model = to_sentence_transformer(tiny_bert, 1, loaded, portable=portable)
+    assert_allclose(model.encode(sentences), loaded.transform(raw), rtol=0, atol=1e-4)
+    if not portable:
+        model.save(os.fspath(tmp_path / "m"))
+        said = artifacts.read_description(tmp_path / "m" / "2_Calibration")
+        for key in ("encoder", "data"):
+            assert said[key] == artifacts.read_description(folder)[key]
+    anew = loaded.fit(tiny_bert.encode(sentences, "last2avg"))
+    to_sentence_transformer(tiny_bert, "last2avg", anew, portable=portable)
+
+
+def test_data_without_a_place_for_it_is_refused(tiny_bert: Encoder, sentences):
+    whitener = Whitener(4).fit(tiny_bert.encode(sentences, 1))
+    with pytest.raises(ValueError, match="portable=False"):
+        to_sentence_transformer(tiny_bert, 1, whitener, data=sentences)
+    with pytest.raises(ValueError, match="a calibrator has a file for it"):
+        to_sentence_transformer(tiny_bert, 1, portable=False, data=sentences)
+
+
+@pytest.mark.parametrize("portable", [True, False])
+@pytest.mark.parametrize("name", ["sn", "flow", "flow-no-actnorm", "flow:released-code", "sn+flow"])
+def test_dead_dimensions_are_centered_in_the_model_too(
+    tiny_bert: Encoder, sentences, tmp_path, name, portable
+):
+    raw = tiny_bert.encode(sentences, 1)
+    raw[:, 2] = 50
+    calibrator = fit(name.removesuffix("-no-actnorm"), raw) if "+" not in name else None
+    if calibrator is None:
+        calibrator = make_calibrator(name).fit(raw)
+    if "no-actnorm" in name:
+        calibrator.set_params(actnorm=False).fit(raw)
+    z = calibrator.transform(raw)
+    assert_allclose(z[:, 2], 0, atol=1e-6)
+    modules = dense_modules(calibrator) if portable else [Calibration(calibrator)]
+    features: dict[str, Any] = {"sentence_embedding": torch.from_numpy(raw)}
+    for module in modules:
+        features = module(features)
+    assert_allclose(features["sentence_embedding"], z, rtol=0, atol=2e-4)

@@ -172,3 +172,9 @@ def test_released_code_adam_equals_a_calculation_by_hand():
 def test_bad_settings_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         train_flow(Glow(8), **{"data": gaussian(9), **settings})
+
+
+@pytest.mark.parametrize("norm", [-1.0, 0, 0.0, float("nan"), "1", True])
+def test_clipping_to_nothing_or_less_is_refused(norm):
+    with pytest.raises(ValueError, match=r"max_grad_norm is .*more than 0, or None"):
+        train_flow(Glow(4, 1, 1, 4), torch.zeros(8, 4), max_grad_norm=norm)
