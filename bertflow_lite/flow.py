@@ -7,7 +7,7 @@ two sentences::
     u = layer.inverse(z)           # inverse: latent -> data, the paper's f
 
 Shapes are ``(batch, dim)``.  ``log_det`` is ``log |det dz/du|`` in natural logarithms.  In this
-family it is the same for every row (actnorm scales by a learnt constant, permutation and additive
+family it is the same for every row (actnorm scales by a learned constant, permutation and additive
 coupling keep volume), so it is a single number: the flow can bend the space, but it stretches it
 by the same factor everywhere.
 
@@ -241,7 +241,7 @@ class CouplingNetwork(nn.Module):
 
     The first two have no bias; each is followed by an inner `ActNorm` (its log-determinant is of
     no interest, since g need not be invertible) and a ReLU.  The last one starts at zero, so that
-    a new coupling is the identity, and has a bias and a learnt output scale.
+    a new coupling is the identity, and has a bias and a learned output scale.
     """
 
     def __init__(
@@ -337,7 +337,7 @@ class AdditiveCoupling(nn.Module):
 class Split(nn.Module):
     """Between levels: the first half goes on, the second is finished and joins the latent.
 
-    No learnt prior stands between the halves (the released code has none either): each part of
+    No learned prior stands between the halves (the released code has none either): each part of
     the latent is a standard Gaussian by itself.
 
     Parameters

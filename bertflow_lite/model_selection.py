@@ -1,9 +1,9 @@
-"""Choosing a calibrator and its settings by labelled pairs, with scikit-learn's own searches.
+"""Choosing a calibrator and its settings by labeled pairs, with scikit-learn's own searches.
 
 There are two ways, and they answer two questions:
 
 * `pair_scorer`: calibrators are fitted on sentences *without* labels, and all are scored on the
-  same labelled pairs, as the paper chooses its settings on the development set of STS-B.
+  same labeled pairs, as the paper chooses its settings on the development set of STS-B.
 * `PairSimilarity`: a calibrator as an estimator over pairs, for cross-validation over them: both
   sentences of a pair are always on the same side of a split.
 """
@@ -31,7 +31,7 @@ class PairScorer:
     Parameters
     ----------
     pairs : SentencePairs
-        The labelled pairs.
+        The labeled pairs.
     embeddings : array or Tensor, shape (2 * n_pairs, dim)
         One row for each of ``pairs.sentences``, not calibrated.
     aggregation : {"all", "mean", "wmean"}
@@ -68,7 +68,7 @@ class PairScorer:
 def pair_scorer(
     pairs: SentencePairs, embeddings: Any, aggregation: Aggregation = "all"
 ) -> PairScorer:
-    """Make a scikit-learn scorer out of labelled pairs.
+    """Make a scikit-learn scorer out of labeled pairs.
 
     Parameters
     ----------

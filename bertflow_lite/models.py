@@ -56,7 +56,7 @@ class LoadedModel:
     name : str
         The name it was asked for by.
     model : torch.nn.Module
-        A transformers model without its language-modelling head.
+        A transformers model without its language-modeling head.
     tokenizer : PreTrainedTokenizerFast
         Its tokenizer, with a padding token.
     fingerprint : str

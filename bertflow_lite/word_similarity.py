@@ -42,7 +42,7 @@ class WordPairs:
     name : str
         A key of `WORD_SETS`.
     words1, words2 : tuple of str
-        The words, spelt as in the file.
+        The words, spelled as in the file.
     ratings : ndarray, shape (n_pairs,)
         Mean rating from 0 to 10, higher for more alike.
     """

@@ -1,9 +1,11 @@
 """Run the notebooks as Colab would, in another environment that merely looks like Colab.
 
-    python book/colab_check.py ENV/bin/python [--uncommitted] [--model X] [--data Y] [NAME ...]
+    python book/colab_check.py ENV/bin/python [--uncommitted] [--model X] [--data Y] [--record]
+                               [NAME ...]
 
 `ENV` is an environment with versions of torch, numpy and the rest that are not the pinned ones. It
-needs `ipykernel`, `ipywidgets`, `typer` and `pyarrow`, as Colab has them. Then:
+needs `ipykernel`, `ipywidgets`, `nbformat`, `typer` and `pyarrow`, as Colab has them, and `gensim`,
+which chapter 12 would fetch. Then:
 
 1. the setup cell runs with a module `google.colab` in sight. It installs the package as it does on
    Colab; only git is told to take the repository from this checkout (its last commit), so nothing
@@ -14,11 +16,17 @@ needs `ipykernel`, `ipywidgets`, `typer` and `pyarrow`, as Colab has them. Then:
 `--model` and `--data` stand in for what a reader writes in the setup cell: a folder takes the place
 of a model of the hub, and "stsb" is read from the folder that BERTFLOW_DATA names. The notebooks of
 the book are not touched.
+
+`--record` writes what came of it to book/colab_check.json, which the status page shows: versions,
+date, and for each chapter whether it passed and in how many seconds. Runs with and without choices
+are kept apart. A later run of some chapters replaces their entries; a run with other versions or
+choices replaces all.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import re
@@ -28,12 +36,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import yaml
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
-from notebooks import CELL_TIMEOUT, KERNEL_ENV, ROOT, from_source, sources
+from notebooks import BOOK, CELL_TIMEOUT, KERNEL_ENV, ROOT, from_source, sources
 
 # Read by every Python of the stand-in: Colab's module, and (once all is installed) no way out.
 CUSTOMIZE = """
@@ -52,6 +61,8 @@ if os.environ.get("STANDIN_OFFLINE"):
     socket.socket.connect = refuse
 """
 KEPT = ("torch", "numpy")  # what Colab must not be made to change
+NAMED = (*KEPT, "transformers", "scikit-learn", "plotly")  # whose versions the record gives
+RECORD = BOOK / "colab_check.json"
 
 
 class StandIn:
@@ -110,9 +121,12 @@ class StandIn:
         return done.stdout
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of what must stay as it is."""
-        code = f"import importlib.metadata as m; print(*map(m.version, {KEPT}))"
-        return dict(zip(KEPT, self.run("-c", code).split(), strict=True))
+        """Return the versions of Python and of the packages that the record names."""
+        code = (
+            "import importlib.metadata as m, platform as p; "
+            f"print(p.python_version(), *map(m.version, {NAMED}))"
+        )
+        return dict(zip(("python", *NAMED), self.run("-c", code).split(), strict=True))
 
     def would_change(self) -> list[str]:
         """Name what pip would change about torch and numpy to meet the package's ranges."""
@@ -176,6 +190,38 @@ def printed(notebook: NotebookNode) -> str:
     return "".join(o.get("text", "") for o in outputs)
 
 
+def shown(choice: str | None) -> str | None:
+    """Return a choice as the record gives it: a folder by its name, without this machine's path."""
+    if choice and Path(choice).is_dir():
+        return f"the folder {Path(choice).name}"
+    return choice
+
+
+def remember(
+    how: dict[str, Any], chapters: dict[str, dict[str, Any]], record: Path = RECORD
+) -> None:
+    """Write what came of a run to the record.
+
+    Parameters
+    ----------
+    how : dict
+        Versions and choices. Entries of chapters that were met otherwise are dropped.
+    chapters : dict
+        For each chapter: date, seconds, and whether it passed.
+    record : Path
+        The file.
+    """
+    runs = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+    key = "with choices" if how["model"] or how["data"] else "as it stands"
+    old = runs.get(key, {})
+    same = all(old.get(name) == value for name, value in how.items())
+    merged = {**(old["chapters"] if same else {}), **chapters}
+    runs[key] = {**how, "chapters": dict(sorted(merged.items()))}
+    part = record.with_suffix(".part")
+    part.write_text(json.dumps(dict(sorted(runs.items())), indent=1) + "\n", encoding="utf-8")
+    part.replace(record)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -185,6 +231,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, help="keep the package's cache here")
     parser.add_argument("--model", help="what stands for MODEL, such as a folder")
     parser.add_argument("--data", help='what stands for DATA, such as "stsb"')
+    parser.add_argument("--record", action="store_true", help=f"write {RECORD.name}")
     arguments = parser.parse_intermixed_args(argv)
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -192,17 +239,21 @@ def main(argv: list[str] | None = None) -> int:
         repository = commit_copy(Path(folder)) if arguments.uncommitted else ROOT
         standin = StandIn(arguments.python, Path(folder), repository, arguments.cache)
         before = standin.versions()
+        how = {"versions": before} | {k: shown(vars(arguments)[k]) for k in ("model", "data")}
         standin.run("-m", "pip", "uninstall", "--quiet", "--yes", "bertflow-lite")
         chapters = sources(arguments.names)
         first = setup_only(from_source(chapters[0]))
         standin.execute(first, offline=False)
         print(printed(first).strip().splitlines()[-1])
-        if changed := standin.would_change():
-            print(f"the package's ranges would change {', '.join(changed)}", file=sys.stderr)
+        if wanted := standin.would_change():
+            print(f"the package's ranges would change {', '.join(wanted)}", file=sys.stderr)
             failed += 1
-        if (after := standin.versions()) != before:
-            print(f"the setup cell changed {before} to {after}", file=sys.stderr)
+        after = standin.versions()
+        if changed := [name for name in KEPT if after[name] != before[name]]:
+            print(f"the setup cell changed {', '.join(changed)}: {after}", file=sys.stderr)
             failed += 1
+        if failed:  # what the chapters did then would say nothing about Colab
+            return 1
         for source in chapters:
             start = time.perf_counter()
             notebook = with_choices(from_source(source), arguments.model, arguments.data)
@@ -210,9 +261,16 @@ def main(argv: list[str] | None = None) -> int:
                 standin.execute(notebook)
             except CellExecutionError as error:
                 failed += 1
+                passed = False
                 print(f"{source.stem}: failed\n{str(error)[-3000:]}", file=sys.stderr)
             else:
+                passed = True
                 print(f"{source.stem}: {time.perf_counter() - start:.0f} s", flush=True)
+            if arguments.record:
+                today = datetime.datetime.now(datetime.UTC).date().isoformat()
+                seconds = round(time.perf_counter() - start, 1)
+                entry = {"passed": passed, "seconds": seconds, "date": today}
+                remember(how, {source.stem: entry})
     return int(failed > 0)
 
 

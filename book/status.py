@@ -1,6 +1,7 @@
 """Make book/status.md: when each chapter was run, with which versions, and for how long.
 
-All of it is read from the committed notebooks; `book/notebooks.py` calls this after a run.
+It is read from the committed notebooks and from what book/colab_check.py wrote down of its last
+runs; `book/notebooks.py` calls this after a run.
 
     python book/status.py          write the page
     python book/status.py check    exit status 1 if it is out of step
@@ -18,6 +19,7 @@ import yaml
 
 BOOK = Path(__file__).resolve().parent
 PAGE = BOOK / "status.md"
+COLAB = BOOK / "colab_check.json"  # written by book/colab_check.py --record
 RUN = "bertflow_run"  # where a notebook's metadata say how it was run (book/notebooks.py)
 FIGURE = "application/vnd.plotly.v1+json"
 # What in a figure answers to the reader without a kernel, beside hover text.
@@ -32,7 +34,22 @@ the notebooks themselves by `book/status.py`.
 
 "Figures" counts the interactive ones. The next column counts those that have a slider or buttons,
 which work without a kernel; in all of them, hover text does. The seconds are those of one run on
-{cores}, with the models unpacked and the sentences already in the cache.
+{cores}, with the models unpacked and the sentences already in the cache. No GPU was at hand for
+this edition, so nothing is said here of the time that a chapter takes on one.
+"""
+
+COLAB_HEAD = """\
+## As on Colab
+
+Colab has versions of its own, and a reader there may choose another model and other data. So
+`book/colab_check.py` runs each notebook in another environment that looks like Colab: after the
+setup cell, without a network, and without the book's files beside it. It does this twice, with the
+notebooks as they stand and with other choices in the setup cell:
+
+{choices}
+
+It is no run on Colab itself, and there was no GPU. The seconds include unpacking models and
+encoding; the machine may have had other work, so they are no measurement.
 """
 
 
@@ -90,8 +107,33 @@ def render() -> str:
             for name in sorted(shown, key=lambda n: (n not in ("python", "bertflow-lite"), n))
         )
         parts += [f"{where}: {listed}.", ""]
-    parts.append("Stored runs name their own versions, device and date: each is in its file.")
+    parts += ["Stored runs name their own versions, device and date: each is in its file."]
+    if COLAB.exists():
+        parts += ["", *_colab(json.loads(COLAB.read_text(encoding="utf-8")))]
     return "\n".join(parts) + "\n"
+
+
+def _colab(runs: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines on the runs in an environment that looks like Colab."""
+    chosen = runs.get("with choices", {})
+    choices = [f"- `{k.upper()}`: {chosen[k]}" for k in ("model", "data") if chosen.get(k)]
+    yield COLAB_HEAD.format(choices="\n".join(choices or ["- none so far"]))
+    yield "| chapter | " + " | ".join(f"{name}: seconds" for name in runs) + " |"
+    yield "|---|" + "--:|" * len(runs)
+    for path in chapters():
+        shown = [_outcome(run["chapters"].get(path.stem)) for run in runs.values()]
+        yield f"| {{doc}}`{path.stem}` | {' | '.join(shown)} |"
+    for name, run in runs.items():
+        dates = sorted({entry["date"] for entry in run["chapters"].values()})
+        when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+        versions = ", ".join(f"{package} {version}" for package, version in run["versions"].items())
+        yield f"\n*{name.capitalize()}*: {versions}; run on {when}."
+
+
+def _outcome(entry: dict[str, Any] | None) -> str:
+    if entry is None:
+        return "not run"
+    return f"{entry['seconds']:.0f}" if entry["passed"] else "failed"
 
 
 def _count(cores: set[int | None]) -> str:

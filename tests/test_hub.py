@@ -459,7 +459,7 @@ def test_a_corpus_with_another_number_of_pairs_is_refused(
     with pytest.raises(ValueError, match=r"qnli dev has 2 pairs here.* 5463"):
         load_qnli(download=True)
     monkeypatch.setattr("bertflow_lite.nli.data.HUB_PARTS", HUB_PARTS)
-    with pytest.raises(ValueError, match=r"snli-train has 2 labelled pairs here.* 549367"):
+    with pytest.raises(ValueError, match=r"snli-train has 2 labeled pairs here.* 549367"):
         load_nli_sentences(download=True)
     assert len(load_nli_sentences(download=True, check_counts=False)) == 5
 

@@ -1,4 +1,4 @@
-"""NLI corpora: sentences to fit flow (NLI) on, labelled pairs for siamese fine-tuning.
+"""NLI corpora: sentences to fit flow (NLI) on, labeled pairs for siamese fine-tuning.
 
 The paper's flow (NLI) is fitted on the sentences of SNLI and MNLI together, and its Table 3 takes
 encoders tuned on their labels (section 4.1). The hub gives these corpora whole. A small
@@ -201,7 +201,7 @@ def load_nli_pairs(
     revision: Mapping[str, str] | None = None,
     check_counts: bool = True,
 ) -> NliPairs:
-    """Load labelled pairs for siamese fine-tuning.
+    """Load labeled pairs for siamese fine-tuning.
 
     Looked for is ``nli/nli_pairs.tsv.gz`` (columns source, premise, hypothesis, label; no
     quoting), in the places of `load_nli_sentences`; then all of `HUB_PARTS`, with MNLI's matched
@@ -285,14 +285,14 @@ def _locate(
 def _read_hub_part(
     part: str, path: Path, check_counts: bool
 ) -> tuple[list[str], list[str], list[int]]:
-    """Read the labelled pairs of one file of the hub."""
+    """Read the labeled pairs of one file of the hub."""
     premises, hypotheses, texts = read_table(path, ("premise", "hypothesis", "label"))
     kept = [i for i, text in enumerate(texts) if text != _NO_LABEL]
     # With a stand-in for what is dropped, so that the row of a wrong label is the file's.
     labels = read_labels(["0" if text == _NO_LABEL else text for text in texts], path, LABELS)
     if check_counts and len(kept) != HUB_PARTS[part].pairs:
         raise ValueError(
-            f"{part} has {len(kept)} labelled pairs here ({path.name}), where the official file "
+            f"{part} has {len(kept)} labeled pairs here ({path.name}), where the official file "
             f"has {HUB_PARTS[part].pairs}. Remove {tidy_path(path)} and fetch it anew, or pass "
             "check_counts=False to use it as it is."
         )

@@ -1,7 +1,8 @@
-"""A text file becomes rows of word pieces: whole sentences, packed, read back without copying.
+"""A text file becomes rows of word pieces: sentences, packed, read back without copying.
 
 A masked language model is trained on rows of a fixed length.  Rows that begin and end with
-sentences give every word the context that an author gave it; rows cut from one long stream do not.
+sentences give a word the context that an author gave it; rows cut from one long stream do not.
+Only a sentence that is longer than a row loses its end.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class PackedCorpus:
     Attributes
     ----------
     rows : ndarray of uint16 or uint32, shape (n_rows, length)
-        Begin and end marks around whole sentences, then padding; mapped from disk.
+        Begin and end marks around sentences, whole but for the end of those that are longer than
+        a row, then padding; mapped from disk.
     counts : ndarray of int64, shape (vocabulary,)
         How often each piece occurs, marks and padding left out.
     fingerprint : str
@@ -130,7 +132,7 @@ def pack_corpus(
     length: int = 64,
     progress: bool = False,
 ) -> PackedCorpus:
-    """Tokenize a text and pack whole sentences of one paragraph into rows.
+    """Tokenize a text and pack sentences of one paragraph into rows, as many as have room.
 
     The result is kept in the cache; the same text, tokenizer and length are read from there.
 
@@ -141,7 +143,7 @@ def pack_corpus(
     tokenizer : PreTrainedTokenizerFast
         With begin, end and padding marks (``[CLS]``, ``[SEP]``, ``[PAD]`` of BERT).
     length : int, default 64
-        Pieces in a row, marks among them.  A longer sentence is cut.
+        Pieces in a row, marks among them.  Of a longer sentence, what has no room is left out.
     progress : bool
         Show a progress bar.
 

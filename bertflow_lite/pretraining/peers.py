@@ -49,6 +49,30 @@ class Peers:
         context = make() if self.first else nullcontext(otherwise)
         return _Entered(context, self)
 
+    def agree(self, find: Callable[[], T]) -> T:
+        """Give what the first process finds, or raise its error, in all of them.
+
+        Parameters
+        ----------
+        find : callable
+            Called in the first process alone.
+        """
+        if self.size == 1:
+            return find()
+        from accelerate.utils import broadcast_object_list
+
+        found: list[Any] = [None]
+        if self.first:
+            try:
+                found = [find()]
+            except (ValueError, OSError) as error:
+                found = [error]
+        broadcast_object_list(found)
+        if isinstance(found[0], Exception):
+            raise found[0]
+        value: T = found[0]
+        return value
+
     def wait(self) -> None:
         """Wait until all processes are here."""
         if self.size > 1:

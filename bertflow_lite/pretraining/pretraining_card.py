@@ -25,7 +25,7 @@ KNOWN_CORPORA = {
 }
 """Fingerprint of a packed corpus (`corpus.pack_corpus`) to what the text is."""
 
-_OPTIONS = ("learning_rate", "weight_decay", "masked", "tied")
+_OPTIONS = ("learning_rate", "weight_decay", "masked", "tied", "bias")
 """Settings of a recipe that the command `pretrain` takes."""
 
 
@@ -171,7 +171,7 @@ def training_command(settings: Mapping[str, Any]) -> str:
     Parameters
     ----------
     settings : mapping
-        Of a run: recipe, tokens or minutes, seed, bf16.
+        Of a run: recipe, tokens or minutes, seed; bf16 and processes, where they are known.
 
     Returns
     -------
@@ -196,7 +196,9 @@ def training_command(settings: Mapping[str, Any]) -> str:
             changed["masked"] = asked["masked"]
     else:
         options.remove("masked")
-    words = ["python", "-m", "bertflow_lite", "pretrain", "--corpus", "TEXT", "--out", "RUN"]
+    several = int(settings.get("processes", 1))
+    words = ["torchrun", "--nproc-per-node", str(several)] if several > 1 else ["python"]
+    words += ["-m", "bertflow_lite", "pretrain", "--corpus", "TEXT", "--out", "RUN"]
     words += ["--config", config]
     for key in (key for key in _OPTIONS if key in changed and key in options):
         option = f"--{key.replace('_', '-')}"
@@ -208,8 +210,8 @@ def training_command(settings: Mapping[str, Any]) -> str:
         if (value := settings.get(key)) is not None:
             words += [f"--{key}", str(int(value)) if float(value).is_integer() else f"{value:g}"]
     words += ["--seed", str(settings["seed"])]
-    if settings.get("bf16"):
-        words.append("--bf16")
+    if "bf16" in settings:  # said either way: what is the default depends on the hardware
+        words.append("--bf16" if settings["bf16"] else "--no-bf16")
     if others := sorted(set(changed) - options):
         return f"{shlex.join(words)}  # no option sets {', '.join(others)}: see the recipe"
     return shlex.join(words)

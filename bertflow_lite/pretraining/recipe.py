@@ -15,6 +15,7 @@ from torch import Tensor
 __all__ = [
     "RECIPES",
     "Recipe",
+    "attention_on",
     "learning_rate_at",
     "make_masked_model",
     "make_waves",
@@ -186,10 +187,22 @@ def make_masked_model(recipe: Recipe, tokenizer: Any, counts: NDArray[np.int64],
         for bias in (head.bias, head.decoder.bias):  # the same tensor only where tied
             bias.copy_(log_p if recipe.bias == "log p" else torch.zeros_like(log_p))
             bias.requires_grad_(recipe.bias != "none")
-    # On a CPU, with rows this short, plain products are faster than torch's fused attention
-    # (benchmarks/bench_pretraining.py).
-    model.set_attn_implementation("eager")
+    model.set_attn_implementation(attention_on("cpu"))
     return model.train()
+
+
+def attention_on(kind: str) -> str:
+    """Name the faster way to compute attention on a type of device.
+
+    With rows this short, plain products are faster than torch's fused attention on a CPU
+    (benchmarks/bench_pretraining.py), and only there.
+
+    Examples
+    --------
+    >>> attention_on("cpu"), attention_on("cuda")
+    ('eager', 'sdpa')
+    """
+    return "eager" if kind == "cpu" else "sdpa"
 
 
 def look_at_neighbors(attention: Any, strength: float) -> None:

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 
-from bertflow_lite.nli.workplace import begin_or_go_on, workplace
-from bertflow_lite.pretraining.checkpoints import save_model
+from bertflow_lite.nli.workplace import workplace
+from bertflow_lite.pretraining.checkpoints import save_model, sweep, sync
 from bertflow_lite.pretraining.corpus import PackedCorpus
 from bertflow_lite.pretraining.interrupt import stop_requested
 from bertflow_lite.pretraining.peers import Peers
+from bertflow_lite.pretraining.precision import choose_bf16
+from bertflow_lite.pretraining.progress import Progress
 from bertflow_lite.pretraining.recipe import Recipe
+from bertflow_lite.pretraining.run_folder import begin_run
 from bertflow_lite.pretraining.training_run import HELD_OUT, TrainingRun
 from bertflow_lite.runs import write_json
 
@@ -39,6 +41,8 @@ class Pretraining:
         In nats for a chosen piece; the training loss is a running mean.
     first : bool
         Whether this process is the one that wrote it.
+    trained : bool
+        False where a finished run was found, and nothing was left to do.
     """
 
     folder: Path
@@ -47,6 +51,7 @@ class Pretraining:
     seconds: float
     loss: list[list[float]]
     first: bool = True
+    trained: bool = True
 
 
 def pretrain(
@@ -59,10 +64,11 @@ def pretrain(
     minutes: float | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
-    bf16: bool = False,
+    bf16: bool | None = False,
     checkpoint_seconds: float = 120.0,
     overwrite: bool = False,
     progress: bool = False,
+    say: Callable[[str], None] | None = None,
     on_snapshot: Callable[[int, Path], None] | None = None,
 ) -> Pretraining:
     """Train a BERT from scratch on the masked-language-model objective.
@@ -76,20 +82,26 @@ def pretrain(
         From `pack_corpus`, of the recipe's length.
     tokenizer : PreTrainedTokenizerFast
     out : Path
-        Folder to fill.  An unfinished run there, begun with the same arguments, goes on.
+        Folder to fill.  An unfinished run there, begun with the same arguments, goes on; a
+        finished one is returned as it is.
     recipe : Recipe
     tokens, minutes : float, optional
         When to end; give one of them.
     seed : int
         Of weights, order and masks.
     device : torch.device or str
-    bf16 : bool
-        Compute in bfloat16 where autocast does.
+    bf16 : bool, optional
+        Compute in bfloat16 where autocast does, or not (the default); None: where the hardware
+        has units for it (`precision.choose_bf16`).  What was chosen belongs to the run.
     checkpoint_seconds : float, default 120
         Between two checkpoints.
     overwrite : bool
-        Begin anew where something else lies in the folder.
+        Begin anew where another run lies in the folder, or one that is finished.
     progress : bool
+        Show a progress bar.
+    say : callable, optional
+        Takes a line on how far it is, at every snapshot and once a minute, in the first process:
+        for where a bar cannot be shown.
     on_snapshot : callable, optional
         Called with step and folder of each snapshot.
 
@@ -101,7 +113,7 @@ def pretrain(
     ------
     ValueError
         If not exactly one of tokens and minutes is given, the corpus has rows of another length or
-        too few of them, or the folder holds another run.
+        too few of them, the folder holds another run, or its last checkpoint is damaged.
     FloatingPointError
         If the loss is no longer a number: the last checkpoint stays.
     KeyboardInterrupt
@@ -120,25 +132,27 @@ def pretrain(
             f"the corpus has only {len(corpus.rows)} rows; a batch takes {recipe.most_rows}. "
             "Use a larger text or a smaller batch."
         )
+    peers, device = Peers(), torch.device(device)
+    chosen = peers.agree(lambda: choose_bf16(bf16, device))
     settings = {
         "recipe": recipe.as_dict(),
         "corpus": corpus.fingerprint,
         "tokens": tokens,
         "minutes": minutes,
         "seed": seed,
-        "bf16": bf16,
+        "bf16": chosen,
     }
-    peers = Peers()
-    if peers.first:
-        begin_or_go_on(out / "settings.json", settings, overwrite)
-    run = TrainingRun(
-        corpus, tokenizer, recipe, out, seed, torch.device(device), bf16, held_out, peers
-    )
+    record = peers.agree(lambda: begin_run(out, settings, overwrite))
+    if record is not None:
+        known = {key: record[key] for key in ("steps", "tokens", "seconds", "loss")}
+        return Pretraining(out, **known, first=peers.first, trained=False)
+    run = TrainingRun(corpus, tokenizer, recipe, out, seed, device, chosen, held_out, peers)
     folder = out / "unfinished"
     with stop_requested() as stopped, peers.only_first(lambda: workplace(folder), folder) as work:
+        if peers.first:
+            sweep(out, out / "snapshots", work / "checkpoints")
         run.begin(work, on_snapshot)
-        bar = tqdm(total=None if tokens is None else int(tokens), unit="tok", unit_scale=True,
-                   initial=run.tokens, disable=not (progress and peers.first))  # fmt: skip
+        told = Progress(run, tokens, progress and peers.first, say if peers.first else None)
         saved = time.monotonic()
         while (share := run.share(tokens, minutes)) < 1:
             # Several processes learn of a signal to one of them with the next step's gradients.
@@ -149,11 +163,11 @@ def pretrain(
                 saved = time.monotonic()
             if run.stopped:
                 raise KeyboardInterrupt(f"stopped at step {run.step}")
-            bar.update(run.step_once(share, stopped.is_set()))
-            bar.set_postfix(loss=f"{run.running:.3f}", step=run.step)
+            pieces = run.step_once(share, stopped.is_set())
             if run.step in run.wanted:
                 run.snapshot(on_snapshot)
-        bar.close()
+            told.update(pieces, run.share(tokens, minutes), run.step in run.wanted)
+        told.close()
         run.snapshot(on_snapshot)
         result = Pretraining(
             out, run.step, run.tokens, round(run.seconds, 1), run.loss, peers.first
@@ -165,5 +179,6 @@ def pretrain(
                 {**settings, "steps": run.step, "tokens": run.tokens, "seconds": result.seconds,
                  "processes": peers.size, "threads": torch.get_num_threads(), "loss": run.loss},
             )  # fmt: skip
+            sync(out / "record.json")  # before the checkpoint goes
         peers.wait()
     return result

@@ -29,6 +29,7 @@ from bertflow_lite.pretraining.masking import mask_rows
 from bertflow_lite.pretraining.peers import Peers
 from bertflow_lite.pretraining.recipe import (
     Recipe,
+    attention_on,
     learning_rate_at,
     make_masked_model,
     masked_at,
@@ -112,6 +113,7 @@ class TrainingRun:
         self.corpus, self.tokenizer, self.recipe = corpus, tokenizer, recipe
         self.out, self.seed, self.device, self.held_out = out, seed, device, held_out
         self.model = make_masked_model(recipe, tokenizer, corpus.counts, seed).to(device)
+        self.model.set_attn_implementation(attention_on(device.type))
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         matrices = [p for p in self.parameters if p.ndim > 1]
         others = [p for p in self.parameters if p.ndim <= 1]

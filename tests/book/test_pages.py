@@ -5,6 +5,7 @@ import re
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import links
@@ -30,6 +31,12 @@ LOADING = {
     "video": ("src", "poster"),
 }
 FIGURE = "application/vnd.plotly.v1+json"
+# What prose calls a part of a figure, or tells a reader to do with one.
+PART = re.compile(
+    r"\b(?:figure|plot|panel|picture|map|film|slider|button|menu|mouse|hover|dot|mark|line|bar|curve"
+    r"|cloud|arrow|cross|circle|axis|color|legend|whisker)(?:s|es|ed)?\b|\bpoint at\b|\bchoose\b",
+    re.I,
+)
 ELSEWHERE = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 CSS_ELSEWHERE = re.compile(r"""(?:@import\s+|url\()\s*["']?\s*(?:https?:)?//[^)"']+""")
 CONTENT_DELIVERY = re.compile(
@@ -166,22 +173,76 @@ def test_links_between_pages_lead_somewhere(site: Path, pages: dict[str, Page]) 
     assert not broken
 
 
+def words_around(cells: list[dict[str, Any]], k: int) -> str:
+    """Return the prose before and after a cell, as far as it belongs to the same section."""
+    after = next((c for c in cells[k + 1 :] if c["cell_type"] == "markdown"), None)
+    before = (
+        next((c for c in cells[k - 1 :: -1] if c["cell_type"] == "markdown"), None) if k else None
+    )
+    words = "".join(before["source"]).rpartition("\n#")[2] if before else ""
+    words += "\n" + (("\n" + "".join(after["source"])).partition("\n#")[0] if after else "")
+    return " ".join(line for line in words.splitlines() if line and line[0] not in "#:|`")
+
+
+def own_words(figure: dict[str, Any]) -> set[str]:
+    """Return the words that stand in a figure: title, axes, names, notes."""
+    layout = figure["layout"]
+    axes = [value for name, value in layout.items() if re.fullmatch(r"[xy]axis\d*", name)]
+    text = [part.get("title", {}).get("text", "") for part in (layout, *axes)]
+    text += [str(trace.get("name", "")) for trace in figure["data"]]
+    text += [note.get("text", "") for note in layout.get("annotations", [])]
+    plain = re.sub(r"<[^>]*>", " ", " ".join(filter(None, text)))
+    return {word.lower() for word in re.findall(r"[A-Za-z]{4,}", plain)}
+
+
+def is_spoken_of(figure: dict[str, Any], words: str) -> bool:
+    """Tell whether some words are about a figure: they name a part of it, or what it shows."""
+    shared = own_words(figure) & set(re.findall(r"[a-z]{4,}", words.lower()))
+    return len(words.split()) >= 12 and bool(PART.search(words) or len(shared) >= 2)
+
+
 def test_every_figure_is_spoken_of() -> None:
     """Before or after each figure stand words about it, in the same section."""
     bare = []
     for path in _notebook_pages():
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         for k, cell in enumerate(cells):
-            if FIGURE not in str([list(o.get("data", {})) for o in cell.get("outputs", [])]):
-                continue
-            after = next((c for c in cells[k + 1 :] if c["cell_type"] == "markdown"), None)
-            before = next((c for c in cells[k - 1 :: -1] if c["cell_type"] == "markdown"), None)
-            words = "".join(before["source"]).rpartition("\n#")[2] if before else ""
-            words += "\n" + ("".join(after["source"]).partition("\n#")[0] if after else "")
-            said = [line for line in words.splitlines() if line and line[0] not in "#:|`"]
-            if len(" ".join(said).split()) < 12:
-                bare.append(f"{path.stem}, cell {k + 1}")
+            for output in cell.get("outputs", []):
+                figure = output.get("data", {}).get(FIGURE)
+                if figure and not is_spoken_of(figure, words_around(cells, k)):
+                    title = figure["layout"].get("title", {}).get("text", "")
+                    bare.append(f"{path.stem}, cell {k + 1}: {title}")
     assert not bare
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("Move the slider, and see how the cloud turns round until it stands upright.", "", True),
+        (
+            "## A section\n\nNothing much.",
+            "The mean cosine is high in every layer of this model.",
+            True,
+        ),
+        ("## A section\n\nNothing much.", "# Next\n\nMove the slider, and " + 9 * "so ", False),
+        ("## A section\n\nNothing much.", "Short.\n\n## Next\n\nMove the " + 12 * "bar ", False),
+        ("Move the slider, and so on and so forth.\n\n## Next\n\nTwo words.", "", False),
+        (
+            "A dozen words about something else entirely, which nobody can see in it anywhere.",
+            "",
+            False,
+        ),
+        ("The slider.", "", False),
+    ],
+)
+def test_figures_without_words_are_noticed(before: str, after: str, expected: bool) -> None:
+    title = {"title": {"text": "Mean <b>cosine</b>"}, "xaxis": {"title": {"text": "layer"}}}
+    texts = [before, None, "x = 1", after]
+    cells = [
+        {"cell_type": "markdown" if text in (before, after) else "code", "source": [text or "y"]}
+        for text in texts
+    ]
+    assert is_spoken_of({"layout": title, "data": []}, words_around(cells, 1)) is expected
 
 
 def test_site_is_small(site: Path) -> None:

@@ -91,3 +91,37 @@ def test_no_listed_word_is_british_for_an_american_one(dictionary: SpellChecker)
         if word.endswith(british) and word[: -len(british)] + here in american
     ]
     assert not bad
+
+
+# British forms, some of which the dictionary takes for American; here docstrings are read as well.
+BRITISH = re.compile(
+    r"\b(?:(?:mis)?spelt|learnt|dreamt|burnt|whilst|amongst|fulfil|skilful|maths|judgements?"
+    r"|(?:label|model|travel|signal|cancel|channel|level)l(?:ed|ing|ers?)"
+    r"|(?:initial|normal|standard|optim|organ|real|recogn|regular|summar|token|visual|general|minim"
+    r"|maxim|util|character|factor|vector|random|categor|emphas|penal|equal|serial|synchron)"
+    r"is(?:e[drs]?|ing|ations?)|analys(?:ed?|ing)"
+    r"|(?:un)?(?:colour|behaviour|favour|neighbour|honour|labour|flavour)\w*"
+    r"|centre[ds]?|metres?|grey\w*|licences?|(?:de|of)fences?|artefacts?|programmes?|catalogues?"
+    r"|practis(?:e[ds]?|ing))\b",
+    re.I,
+)
+SOURCES = sorted({*(ROOT / "bertflow_lite").rglob("*.py"), *FOUND})
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_british_forms(file: Path) -> None:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    found = [f"line {k}: {m[0]}" for k, line in enumerate(lines, 1) for m in BRITISH.finditer(line)]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("learnt by labelled pairs, language-modelling; misspelt", 4),
+        ("tokenisation initialised optimiser Neighbours centred licence", 6),
+        ("learned labeled modeling spelled, revised exercises, an optimistic premise, levels", 0),
+    ],
+)
+def test_british_forms_are_noticed(text: str, expected: int) -> None:
+    assert len(BRITISH.findall(text)) == expected
