@@ -15,7 +15,10 @@ from bertflow_lite.cli.common import app, clear_errors
 
 @app.command()
 def pretrain_variants(
-    corpus: Annotated[Path, typer.Option(help="Text, one paragraph a line: .txt, .gz or .xz.")],
+    corpus: Annotated[
+        Path,
+        typer.Option(help="Text, one paragraph a line: .txt, .gz or .xz; or wikipedia, the hub's."),
+    ],
     steps: Annotated[int, typer.Option(min=1, help="Train each variant so far.")] = 500,
     only: Annotated[
         list[str] | None, typer.Option(help="Name of a variant; repeat. Default: all.")
@@ -31,10 +34,15 @@ def pretrain_variants(
         int, typer.Option(min=1, help="Occurrences of each piece where all are equally frequent.")
     ] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, order and masks.")] = 1,
-    bf16: Annotated[bool, typer.Option(help="Compute in bfloat16.")] = False,
+    bf16: Annotated[
+        bool | None,
+        typer.Option(
+            "--bf16/--no-bf16", help="Compute in bfloat16; default: where the hardware does."
+        ),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
-    download: Annotated[bool, typer.Option(help="Fetch a missing data set.")] = False,
+    download: Annotated[bool, typer.Option(help="Fetch a missing data set or text.")] = False,
     progress: Annotated[bool, typer.Option(help="Progress bar (on stderr).")] = True,
 ) -> None:
     """Train the first steps again with one thing changed: no bias, untied, equal frequencies ...
@@ -52,9 +60,11 @@ def pretrain_variants(
         from bertflow_lite.models import find_device, load_model
         from bertflow_lite.pretraining.corpus import pack_corpus
         from bertflow_lite.pretraining.material import prepare
+        from bertflow_lite.pretraining.precision import choose_bf16
         from bertflow_lite.pretraining.recipe import RECIPES
         from bertflow_lite.pretraining.training_run import HELD_OUT
         from bertflow_lite.pretraining.variants import FORMAT, STEPS, VARIANTS, train_variant
+        from bertflow_lite.pretraining.wikipedia import find_corpus
         from bertflow_lite.runs import provenance, store_run
 
         if threads is not None:
@@ -68,11 +78,13 @@ def pretrain_variants(
         recipe = RECIPES[config]
         show = progress and sys.stderr.isatty()
         tokenizer = load_model("minilm", device="cpu").tokenizer
-        packed = pack_corpus(corpus, tokenizer, length=recipe.length, progress=show)
+        text = find_corpus(corpus, download=download, progress=show)
+        packed = pack_corpus(text, tokenizer, length=recipe.length, progress=show)
         pairs = load_validation_pairs(data, download=download)
         held_out = min(HELD_OUT, len(packed.rows) // 10)
         material = prepare(packed, tokenizer, pairs, held_out=held_out, least_pairs=1)
         place = find_device(device)
+        bf16 = choose_bf16(bf16, place)
         at = sorted({step for step in STEPS if step < steps} | {steps})
         settings: dict[str, Any] = {
             "recipe": recipe.as_dict(), "steps": at, "each": each, "of_tokens": 6e7,
