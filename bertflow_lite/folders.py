@@ -8,9 +8,11 @@ that finds the folder changed under its hands reads once more.
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +24,9 @@ Result = TypeVar("Result")
 
 # Ending of the hidden folder that holds, for a moment, one that is being replaced.
 _REPLACED = "-old"
+# A look between two renames can find nothing at all, so it takes several alike to believe it.
+_ALIKE = 4
+_PAUSE = 0.005  # seconds
 _TRIES = 100  # of a reader, while writers keep replacing; and of a writer where nothing locks
 
 
@@ -76,7 +81,10 @@ def put_folder(scratch: Path, folder: Path, check: Callable[[], None] | None = N
                 scratch.rename(folder)
                 break
             except BaseException as error:
-                if not locked and isinstance(error, OSError) and left and folder.is_dir():
+                taken = isinstance(error, OSError) and (
+                    error.errno in (errno.ENOTEMPTY, errno.EEXIST) or folder.is_dir()
+                )
+                if not locked and taken and left:
                     shutil.rmtree(old, ignore_errors=True)  # another process was quicker
                     continue
                 if old.exists():
@@ -106,17 +114,20 @@ def read_folder(folder: Path, read: Callable[[Path], Result]) -> Result:
     Raises
     ------
     OSError, ValueError
-        What ``read`` raises twice while the folder stays as it is.
+        What ``read`` raises again and again while the folder stays as it is.
     """
-    failed_at = None
+    failed_at: set[tuple[int, ...]] | None = None
+    alike = 0
     for left in reversed(range(_TRIES)):
         state = _state(folder)
         try:
             return read(folder if folder.is_dir() else _survivor(folder))
         except (OSError, ValueError):
-            if state == failed_at or not left:
+            alike = alike + 1 if state == failed_at else 1
+            if alike == _ALIKE or not left:
                 raise
             failed_at = state
+            time.sleep(_PAUSE)
     raise AssertionError("the last try returns or raises")
 
 
