@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -32,6 +33,23 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERTFLOW_CACHE", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def log_levels() -> Iterator[None]:
+    """Undo what a test, or a chapter that it runs, sets of our loggers' levels."""
+
+    def ours() -> list[logging.Logger]:
+        return [
+            logger
+            for name, logger in logging.root.manager.loggerDict.items()
+            if name.partition(".")[0] == "bertflow_lite" and isinstance(logger, logging.Logger)
+        ]
+
+    before = {logger.name: logger.level for logger in ours()}
+    yield
+    for logger in ours():
+        logger.setLevel(before.get(logger.name, logging.NOTSET))
 
 
 @pytest.fixture
