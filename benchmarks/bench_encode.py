@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from machine import describe_machine
 
-from bertflow_lite.datasets import load_sts
-from bertflow_lite.encode import Encoder
-from bertflow_lite.models import load_model, packaged_path
-from bertflow_lite.runs import write_json
+from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.encoders.models import load_model, packaged_path
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.files import write_json
 
 SENTENCES, MAX_LENGTH, ROUNDS = 512, 64, 3
 PEER = "sentence-transformers float32"

@@ -24,8 +24,8 @@ import torch
 from machine import describe_machine
 from peers import DEPTH, DIM, WIDTH, Peer, make_dense, make_nflows, make_normflows
 
+from bertflow_lite.files import write_json
 from bertflow_lite.flow import Glow
-from bertflow_lite.runs import write_json
 from bertflow_lite.train import train_flow
 
 OURS = "bertflow-lite"

@@ -13,7 +13,7 @@ import time
 import numpy as np
 import torch
 
-from bertflow_lite.word_table import find_neighbors
+from bertflow_lite.experiments.table1 import find_neighbors
 
 N_QUERIES, N_VECTORS, DIM, K, ROUNDS = 10_000, 30_522, 768, 7, 3
 MOST_TIME, MOST_MEMORY = 1.5, 1.0  # times the product's; GB above the start

@@ -40,9 +40,9 @@ def fit_flow(rows: int) -> dict[str, float]:
 
 
 def encode(n: int) -> dict[str, float]:
-    from bertflow_lite.datasets import load_sts
-    from bertflow_lite.encode import Encoder
-    from bertflow_lite.models import load_model
+    from bertflow_lite.datasets.sts import load_sts
+    from bertflow_lite.encoders.models import load_model
+    from bertflow_lite.encoders.transformer import Encoder
 
     known = list(dict.fromkeys(load_sts("mini-sts").sentences))
     sentences = [f"{number} {known[number % len(known)]}" for number in range(n)]
@@ -59,7 +59,7 @@ WORK = {"flow fit": (fit_flow, ROWS), "encode": (encode, SENTENCES)}
 def main() -> int:
     from machine import describe_machine
 
-    from bertflow_lite.runs import write_json
+    from bertflow_lite.files import write_json
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)

@@ -25,13 +25,13 @@ import torch
 import torch.nn.functional as F
 from machine import describe_machine
 
-from bertflow_lite.models import load_model
-from bertflow_lite.pretraining import training_run
-from bertflow_lite.pretraining.corpus import PackedCorpus, pack_corpus
-from bertflow_lite.pretraining.peers import Peers
-from bertflow_lite.pretraining.recipe import RECIPES
-from bertflow_lite.pretraining.training_run import TrainingRun
-from bertflow_lite.runs import write_json
+from bertflow_lite.encoders.models import load_model
+from bertflow_lite.experiments.pretraining import loop as training_run
+from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, pack_corpus
+from bertflow_lite.experiments.pretraining.loop import TrainingRun
+from bertflow_lite.experiments.pretraining.peers import Peers
+from bertflow_lite.experiments.pretraining.recipe import RECIPES
+from bertflow_lite.files import write_json
 
 ROOT = Path(__file__).parent.parent
 OURS = "all of it"

@@ -85,7 +85,7 @@ def make_file(path: Path, rows: int) -> None:
 def main() -> int:
     from machine import describe_machine
 
-    from bertflow_lite.runs import write_json
+    from bertflow_lite.files import write_json
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, nargs="+", default=SIZES)

@@ -25,8 +25,8 @@ from machine import describe_machine
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 import bertflow_lite as bf
-from bertflow_lite.pairs import SentencePairs
-from bertflow_lite.runs import write_json
+from bertflow_lite.datasets.pairs import SentencePairs
+from bertflow_lite.files import write_json
 
 HERE = Path(__file__).parent
 SETS = ("stsb", "sick-r", "sts12", "sts13", "sts14", "sts15", "sts16")

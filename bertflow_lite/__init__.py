@@ -16,31 +16,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # at run time `__getattr__` imports them, each when it is first used
     from bertflow_lite.artifacts import load as load_calibrator
     from bertflow_lite.artifacts import save as save_calibrator
-    from bertflow_lite.calibrate import PRESETS, FlowCalibrator, make_calibrator
-    from bertflow_lite.datasets import SentencePairs, list_datasets, load_sts
-    from bertflow_lite.diagnosis import diagnose
-    from bertflow_lite.encode import Encoder, load_encoder
-    from bertflow_lite.evaluate import (
+    from bertflow_lite.calibrators import make_calibrator
+    from bertflow_lite.calibrators.flow_calibrator import PRESETS, FlowCalibrator
+    from bertflow_lite.calibrators.linear import Standardizer, TopDirectionRemover, Whitener
+    from bertflow_lite.datasets.catalog import list_datasets
+    from bertflow_lite.datasets.own_files import read_pairs, read_sentences
+    from bertflow_lite.datasets.pairs import SentencePairs
+    from bertflow_lite.datasets.sts import load_sts
+    from bertflow_lite.encoders.models import list_models
+    from bertflow_lite.encoders.pooling import LAYER_NAMES
+    from bertflow_lite.encoders.sentence_encoder import SentenceEncoder
+    from bertflow_lite.encoders.transformer import Encoder, load_encoder
+    from bertflow_lite.encoders.word_vectors import WordVectorEncoder
+    from bertflow_lite.experiments.runs import load_run
+    from bertflow_lite.export.sentence_transformers import to_sentence_transformer
+    from bertflow_lite.flow import Glow
+    from bertflow_lite.measures.diagnosis import diagnose
+    from bertflow_lite.measures.model_selection import PairSimilarity, pair_rows, pair_scorer
+    from bertflow_lite.measures.scores import (
         bootstrap_difference,
         bootstrap_interval,
-        cosine,
         pair_cosines,
         score_similarities,
         score_sts,
-        spearman,
     )
-    from bertflow_lite.export import to_sentence_transformer
-    from bertflow_lite.flow import Glow
-    from bertflow_lite.layers import LAYER_NAMES
-    from bertflow_lite.linear import Standardizer, TopDirectionRemover, Whitener
-    from bertflow_lite.model_selection import PairSimilarity, pair_rows, pair_scorer
-    from bertflow_lite.models import list_models
-    from bertflow_lite.runs import load_run
-    from bertflow_lite.search import nearest
-    from bertflow_lite.sentence_encoder import SentenceEncoder
-    from bertflow_lite.sentence_files import read_pairs, read_sentences
+    from bertflow_lite.measures.similarity import cosine, nearest, spearman
     from bertflow_lite.streaming import EmbeddingStream
-    from bertflow_lite.word_vectors import WordVectorEncoder
 
 try:
     __version__ = version("bertflow-lite")
@@ -88,25 +89,27 @@ __all__ = [
 # Where each public name lives.  Torch takes seconds to import: `--help` shall not wait for it.
 _HOMES = {
     "artifacts": "load_calibrator=load save_calibrator=save",
-    "calibrate": "PRESETS FlowCalibrator make_calibrator",
-    "datasets": "list_datasets load_sts",
-    "diagnosis": "diagnose",
-    "encode": "Encoder load_encoder",
-    "evaluate": "bootstrap_difference bootstrap_interval cosine pair_cosines score_similarities "
-    "score_sts spearman",
-    "export": "to_sentence_transformer",
+    "calibrators": "make_calibrator",
+    "calibrators.flow_calibrator": "PRESETS FlowCalibrator",
+    "calibrators.linear": "Standardizer TopDirectionRemover Whitener",
+    "datasets.catalog": "list_datasets",
+    "datasets.own_files": "read_pairs read_sentences",
+    "datasets.pairs": "SentencePairs",
+    "datasets.sts": "load_sts",
+    "encoders.models": "list_models",
+    "encoders.pooling": "LAYER_NAMES",
+    "encoders.sentence_encoder": "SentenceEncoder",
+    "encoders.transformer": "Encoder load_encoder",
+    "encoders.word_vectors": "WordVectorEncoder",
+    "experiments.runs": "load_run",
+    "export.sentence_transformers": "to_sentence_transformer",
     "flow": "Glow",
-    "layers": "LAYER_NAMES",
-    "linear": "Standardizer TopDirectionRemover Whitener",
-    "model_selection": "PairSimilarity pair_rows pair_scorer",
-    "models": "list_models",
-    "pairs": "SentencePairs",
-    "runs": "load_run",
-    "search": "nearest",
-    "sentence_encoder": "SentenceEncoder",
-    "sentence_files": "read_pairs read_sentences",
+    "measures.diagnosis": "diagnose",
+    "measures.model_selection": "PairSimilarity pair_rows pair_scorer",
+    "measures.scores": "bootstrap_difference bootstrap_interval pair_cosines score_similarities "
+    "score_sts",
+    "measures.similarity": "cosine nearest spearman",
     "streaming": "EmbeddingStream",
-    "word_vectors": "WordVectorEncoder",
 }
 _ORIGIN = {
     entry.partition("=")[0]: (module, entry.rpartition("=")[2])
@@ -118,7 +121,7 @@ _ORIGIN = {
 if not TYPE_CHECKING:  # else a type checker would take any name for one of ours
 
     def __getattr__(name: str) -> Any:
-        """Import what is public, or a module such as ``bf.search``, when it is first used."""
+        """Import what is public, or a module such as ``bf.flow``, when it is first used."""
         if name in _ORIGIN:
             module, own = _ORIGIN[name]
             globals()[name] = found = getattr(import_module(f"{__name__}.{module}"), own)

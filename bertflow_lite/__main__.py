@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run the command line; Ctrl-C is code 130 also while its modules are being imported."""
     try:
-        from bertflow_lite.cli import app
+        from bertflow_lite.cli.common import app
 
         as_module = sys.argv[0].endswith("__main__.py")
         app(prog_name="bertflow_lite" if as_module else None)

@@ -7,18 +7,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertflow_lite.encode import Encoder
-from bertflow_lite.layers import LayersArgument, resolve_layers
-from bertflow_lite.pairs import SentencePairs, fingerprint_of
+from bertflow_lite.datasets.pairs import SentencePairs, fingerprint_of
+from bertflow_lite.encoders.pooling import LayersArgument, resolve_layers
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 from bertflow_lite.text import check_sentences
-from bertflow_lite.word_vectors import WordVectorEncoder
 
 __all__ = ["check_encoder", "describe_data", "describe_encoder", "describe_origin"]
 
 AnyEncoder = Encoder | WordVectorEncoder
 DataArgument = str | SentencePairs | Sequence[SentencePairs] | Sequence[str]
-
-
 # What `Encoder.encode` does where nothing is said.
 DEFAULT_LAYERS = "last2avg"
 

@@ -21,26 +21,14 @@ from typing import Any
 import torch
 from sklearn.pipeline import Pipeline
 
-from bertflow_lite.artifact_format import (
-    CARD,
-    DESCRIPTION,
-    WEIGHTS,
-    pack,
-    read_files,
-    write_files,
-)
-from bertflow_lite.artifact_origin import (
-    AnyEncoder,
-    DataArgument,
-    check_encoder,
-    describe_origin,
-)
+from bertflow_lite.artifact_format import CARD, DESCRIPTION, WEIGHTS, pack, read_files, write_files
+from bertflow_lite.artifact_origin import AnyEncoder, DataArgument, check_encoder, describe_origin
 from bertflow_lite.calibrator_restore import restore_steps
 from bertflow_lite.calibrator_state import describe_steps, keep_origin, list_steps, origin_of
+from bertflow_lite.encoders.pooling import LayersArgument
+from bertflow_lite.experiments.runs import PACKAGES, _version
 from bertflow_lite.folders import alone_in, put_folder
-from bertflow_lite.layers import LayersArgument
 from bertflow_lite.model_card import model_card
-from bertflow_lite.runs import PACKAGES, _version
 
 __all__ = ["load", "read_description", "save"]
 

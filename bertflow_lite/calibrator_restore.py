@@ -16,8 +16,8 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from torch import Tensor
 
-from bertflow_lite.calibrate import FlowCalibrator
 from bertflow_lite.calibrator_state import CALIBRATORS, NOT_SAVED, width_out
+from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.flow import Glow, kept_dim
 from bertflow_lite.train import FlowHistory
 

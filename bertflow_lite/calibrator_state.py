@@ -16,17 +16,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from bertflow_lite.calibrate import FlowCalibrator
-from bertflow_lite.linear import Standardizer, TopDirectionRemover, Whitener
+from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
+from bertflow_lite.calibrators.linear import Standardizer, TopDirectionRemover, Whitener
 
-__all__ = [
-    "CALIBRATORS",
-    "describe_steps",
-    "keep_origin",
-    "list_steps",
-    "origin_of",
-    "width_out",
-]
+__all__ = ["CALIBRATORS", "describe_steps", "keep_origin", "list_steps", "origin_of", "width_out"]
 
 # The only classes that a file can name.
 CALIBRATORS: dict[str, type[Any]] = {

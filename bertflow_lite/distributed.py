@@ -22,24 +22,22 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from bertflow_lite.calibrate import FlowCalibrator
-from bertflow_lite.linear import _MomentCalibrator
-from bertflow_lite.moments import RunningMoments
+from bertflow_lite.calibrators.base import RunningMoments
+from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
+from bertflow_lite.calibrators.linear import _MomentCalibrator
 from bertflow_lite.shards import digest_of, find_missing, finish, write_shard
 from bertflow_lite.streaming import EmbeddingStream, as_stream
 
 if TYPE_CHECKING:
     from accelerate import PartialState
 
-    from bertflow_lite.encode import Encoder
-    from bertflow_lite.layers import LayersArgument
+    from bertflow_lite.encoders.pooling import LayersArgument
+    from bertflow_lite.encoders.transformer import Encoder
 
 __all__ = ["WorkerError", "encode_sharded", "fit_sharded", "start_processes"]
 
 logger = logging.getLogger(__name__)
-
 Calibrator = TypeVar("Calibrator", FlowCalibrator, _MomentCalibrator)
-
 # A process that has done its shards waits for the slowest.  When one dies, the launcher ends the
 # others, so that nobody waits in vain.
 PATIENCE = datetime.timedelta(days=7)
@@ -141,8 +139,8 @@ def encode_sharded(
     >>> stream.read().shape
     (3, 384)
     """
-    from bertflow_lite.encode import Encoder as _Encoder
-    from bertflow_lite.encode import load_encoder
+    from bertflow_lite.encoders.transformer import Encoder as _Encoder
+    from bertflow_lite.encoders.transformer import load_encoder
 
     if shard_rows < 1:
         raise ValueError(f"shard_rows is {shard_rows}; it must be 1 or more.")
@@ -221,7 +219,7 @@ def fit_sharded(calibrator: Calibrator, embeddings: Any) -> Calibrator:
 
     Examples
     --------
-    >>> from bertflow_lite.linear import Whitener
+    >>> from bertflow_lite.calibrators.linear import Whitener
     >>> x = np.random.default_rng(0).normal(size=(100, 4))
     >>> fit_sharded(Whitener(), x).transform(x).std(axis=0).round(6)
     array([1., 1., 1., 1.])

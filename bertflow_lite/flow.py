@@ -31,10 +31,8 @@ __all__ = ["ActNorm", "AdditiveCoupling", "Glow", "Permutation", "Rotation", "Sp
 # Glow's code learns log-scales divided by this number, so that one optimizer step moves a scale
 # by exp(3 * lr), not exp(lr).  The released BERT-flow code keeps it, and so do we.
 LOG_SCALE_FACTOR = 3.0
-
 # Added to a standard deviation before dividing by it in the data-dependent initialization.
 STD_EPSILON = 1e-6
-
 # A principal direction whose deviation is this far below the largest is no more than rounding.
 RELATIVE_SPREAD = 1e-5
 

@@ -21,7 +21,6 @@ from typing import TypeVar
 __all__ = ["alone_in", "put_folder", "read_folder"]
 
 Result = TypeVar("Result")
-
 # Ending of the hidden folder that holds, for a moment, one that is being replaced.
 _REPLACED = "-old"
 # A look between two renames can find nothing at all, so it takes several alike to believe it.

@@ -18,7 +18,6 @@ from typing import Any, Literal
 __all__ = ["cached_file", "cached_model", "fetch_file", "fetch_model", "hub_endpoint"]
 
 RepoType = Literal["model", "dataset"]
-
 # What a model is made of. A repository may also hold the same weights for other frameworks, which
 # are left where they are.
 CONFIG = "config.json"
@@ -33,7 +32,6 @@ TOKENIZER = (
 BESIDE_IT = (
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt",
 )  # fmt: skip
-
 _TRIES = 2  # of the question beforehand, when the network or the hub fails
 _PAUSE = 1.0  # seconds between them
 

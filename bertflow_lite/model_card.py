@@ -120,7 +120,7 @@ def _how_to_use(description: Mapping[str, Any]) -> list[str]:
         "For similarity, search, clustering or duplicates among sentences like those it was "
         "fitted on, compared by cosine:",
         f"```python\nimport bertflow_lite as bf\n\n{code}\n```",
-        "`bertflow_lite.export.to_sentence_transformer` makes a sentence-transformers model of it.",
+        "`bf.to_sentence_transformer` makes a sentence-transformers model of it.",
     ]
 
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bertflow_lite.atomic import replacing
-from bertflow_lite.runs import write_json
+from bertflow_lite.files import replacing, write_json
 from bertflow_lite.streaming import EmbeddingStream
 from bertflow_lite.text import check_sentences
 

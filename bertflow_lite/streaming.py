@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow_lite.atomic import replacing
+from bertflow_lite.files import replacing
 from bertflow_lite.sources import FloatArray, Mapped, mapping, source_of
 
 __all__ = ["EmbeddingStream", "as_stream"]

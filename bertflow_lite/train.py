@@ -19,14 +19,20 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from bertflow_lite.flat_parameters import FlatParameters
+from bertflow_lite.devices import OutOfMemoryError, is_out_of_memory, largest_that_fits
 from bertflow_lite.flow import Glow
-from bertflow_lite.memory import OutOfMemoryError, is_out_of_memory, largest_that_fits
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-__all__ = ["FlowHistory", "NonFiniteLossError", "ReleasedCodeAdam", "bits_per_dim", "train_flow"]
+__all__ = [
+    "FlatParameters",
+    "FlowHistory",
+    "NonFiniteLossError",
+    "ReleasedCodeAdam",
+    "bits_per_dim",
+    "train_flow",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -344,3 +350,42 @@ def one_thread_if_small(device: torch.device, numbers: int) -> Iterator[None]:
     finally:
         if small:
             torch.set_num_threads(before)
+
+
+class FlatParameters:
+    """The trained parameters as one vector, for as long as training lasts.
+
+    A context: inside it each parameter is a view of its stretch of ``vector``, which is what the
+    optimizer sees; afterwards each has memory of its own again.
+
+    Parameters
+    ----------
+    parameters : list of Parameter
+        What is trained, of one dtype and on one device.
+
+    Attributes
+    ----------
+    vector : Parameter, shape (total number of values,)
+        All of them, one after the other.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        self.parameters = parameters
+        self.vector = nn.Parameter(torch.cat([p.detach().flatten() for p in parameters]))
+
+    def __enter__(self) -> None:
+        stretches = self.vector.detach().split([p.numel() for p in self.parameters])
+        for parameter, stretch in zip(self.parameters, stretches, strict=True):
+            parameter.grad = None
+            parameter.data = stretch.view_as(parameter)
+
+    def __exit__(self, *_: object) -> None:
+        for parameter in self.parameters:  # memory of their own again
+            parameter.data = parameter.data.clone()
+
+    def take_gradients(self) -> None:
+        """Move the gradients of the parts into that of the vector."""
+        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        self.vector.grad = torch.cat([part.flatten() for part in parts])
+        for parameter in self.parameters:
+            parameter.grad = None

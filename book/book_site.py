@@ -89,7 +89,7 @@ def prepare_page(
     """Add Plotly to a page with figures; drop what would ask another server."""
     body = context.get("body", "")
     if "plotly-graph-div" in body:
-        # Figures wait for this tag to have loaded: see bertflow_lite/plots.py.
+        # Figures wait for this tag to have loaded: see bertflow_lite/figures/plots.py.
         app.add_js_file("plotly.min.js", loading_method="defer", id="plotly-library")
         context["body"] = PLOTLY_ADDRESS.sub("", body)
     scripts = context["script_files"]

@@ -16,7 +16,7 @@ if "google.colab" in sys.modules and find_spec("bertflow_lite") is None:
 import torch
 
 import bertflow_lite as bf
-from bertflow_lite import plots
+from bertflow_lite.figures import plots
 
 if torch.cuda.is_available():
     DEVICE = "cuda"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bertflow_lite.encode import Encoder
-from bertflow_lite.models import LoadedModel, load_model
+from bertflow_lite.encoders.models import LoadedModel, load_model
+from bertflow_lite.encoders.transformer import Encoder
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "senteval"
 

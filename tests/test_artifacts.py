@@ -25,12 +25,13 @@ from sklearn.preprocessing import StandardScaler
 
 from bertflow_lite import artifact_format
 from bertflow_lite.artifacts import load, read_description, save
-from bertflow_lite.calibrate import FlowCalibrator, make_calibrator
 from bertflow_lite.calibrator_state import CALIBRATORS
-from bertflow_lite.datasets import load_sts
-from bertflow_lite.encode import Encoder
-from bertflow_lite.linear import Standardizer, TopDirectionRemover, Whitener
-from bertflow_lite.word_vectors import WordVectorEncoder
+from bertflow_lite.calibrators import make_calibrator
+from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
+from bertflow_lite.calibrators.linear import Standardizer, TopDirectionRemover, Whitener
+from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 
 FILES = ["README.md", "calibrator.json", "calibrator.safetensors"]
 

@@ -16,8 +16,8 @@ from sklearn.pipeline import make_pipeline
 
 from bertflow_lite import FlowCalibrator, Standardizer, Whitener
 from bertflow_lite.distributed import WorkerError, encode_sharded, fit_sharded
-from bertflow_lite.encode import Encoder
-from bertflow_lite.models import load_model
+from bertflow_lite.encoders.models import load_model
+from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.streaming import EmbeddingStream
 
 pytest.importorskip("accelerate")

@@ -22,11 +22,11 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from bertflow_lite import hub
-from bertflow_lite.cli import app
+from bertflow_lite.cli.common import app
+from bertflow_lite.datasets.nli import HUB_PARTS, HubPart, load_nli_pairs, load_nli_sentences
+from bertflow_lite.datasets.qnli import load_qnli
+from bertflow_lite.encoders.models import load_model
 from bertflow_lite.hub import cached_file, cached_model, fetch_file, fetch_model
-from bertflow_lite.models import load_model
-from bertflow_lite.nli.data import HUB_PARTS, HubPart, load_nli_pairs, load_nli_sentences
-from bertflow_lite.qnli import load_qnli
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TINY = "some-org/tiny-bert"
@@ -404,8 +404,8 @@ def data(stand_in: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
     }
     sizes = {"snli-train": 2, "mnli-train": 1, "mnli-dev-matched": 1}
     small = {name: HubPart(p.repo, p.file, sizes[name]) for name, p in HUB_PARTS.items()}
-    monkeypatch.setattr("bertflow_lite.nli.data.HUB_PARTS", small)
-    monkeypatch.setattr("bertflow_lite.qnli.QNLI_COUNTS", {"train": 104_743, "dev": 2})
+    monkeypatch.setattr("bertflow_lite.datasets.nli.HUB_PARTS", small)
+    monkeypatch.setattr("bertflow_lite.datasets.qnli.QNLI_COUNTS", {"train": 104_743, "dev": 2})
     return stand_in
 
 
@@ -455,10 +455,10 @@ def test_a_pinned_revision_is_asked_for(data: Hub) -> None:
 def test_a_corpus_with_another_number_of_pairs_is_refused(
     data: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertflow_lite.qnli.QNLI_COUNTS", {"dev": 5463})
+    monkeypatch.setattr("bertflow_lite.datasets.qnli.QNLI_COUNTS", {"dev": 5463})
     with pytest.raises(ValueError, match=r"qnli dev has 2 pairs here.* 5463"):
         load_qnli(download=True)
-    monkeypatch.setattr("bertflow_lite.nli.data.HUB_PARTS", HUB_PARTS)
+    monkeypatch.setattr("bertflow_lite.datasets.nli.HUB_PARTS", HUB_PARTS)
     with pytest.raises(ValueError, match=r"snli-train has 2 labeled pairs here.* 549367"):
         load_nli_sentences(download=True)
     assert len(load_nli_sentences(download=True, check_counts=False)) == 5

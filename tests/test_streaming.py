@@ -19,8 +19,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 
 from bertflow_lite import FlowCalibrator, Standardizer, TopDirectionRemover, Whitener
-from bertflow_lite.linear import DeadDimensionWarning
-from bertflow_lite.moments import RowSample, RunningMoments
+from bertflow_lite.calibrators.base import DeadDimensionWarning, RowSample, RunningMoments
 from bertflow_lite.streaming import EmbeddingStream
 
 LINEAR = [Standardizer(), TopDirectionRemover(2), Whitener(), Whitener(3)]

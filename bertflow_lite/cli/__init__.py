@@ -6,37 +6,3 @@ the output closed it, as `head` does.
 
 The commands hold no logic: each module reads arguments, calls the package and prints.
 """
-
-from bertflow_lite.cli import (
-    ablation,
-    controls,
-    fill_mask,
-    measure,
-    nli,
-    pretrain,
-    pretrain_compare,
-    pretrain_measure,
-    pretrain_publish,
-    pretrain_variants,
-    ratings,
-    sentences,
-    tables,
-)
-from bertflow_lite.cli.common import app
-
-__all__ = [
-    "ablation",
-    "app",
-    "controls",
-    "fill_mask",
-    "measure",
-    "nli",
-    "pretrain",
-    "pretrain_compare",
-    "pretrain_measure",
-    "pretrain_publish",
-    "pretrain_variants",
-    "ratings",
-    "sentences",
-    "tables",
-]

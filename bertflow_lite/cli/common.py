@@ -18,7 +18,6 @@ from typing import Annotated, Any, TextIO
 import typer
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-
 # Ending of a file that a table is written to, and the style of the tabulate package for it.
 WRITERS = {".json": "", ".csv": "", ".md": "github", ".tex": "latex_booktabs"}
 

@@ -20,9 +20,10 @@ def info(
 ) -> None:
     """Show models and data sets: where each was found, or how to get it."""
     from bertflow_lite import __version__
-    from bertflow_lite.datasets import list_datasets
-    from bertflow_lite.models import find_device, list_models
-    from bertflow_lite.paths import cache_dir, tidy_path
+    from bertflow_lite.datasets.catalog import list_datasets
+    from bertflow_lite.devices import find_device
+    from bertflow_lite.encoders.models import list_models
+    from bertflow_lite.files import cache_dir, tidy_path
 
     models, sets = list_models(), list_datasets()
     cache, device = tidy_path(cache_dir()), str(find_device())
@@ -82,10 +83,11 @@ def sts(
     with clear_errors():
         import torch
 
-        from bertflow_lite.datasets import load_sts
-        from bertflow_lite.encode import load_encoder
-        from bertflow_lite.runs import provenance, store_run, write_text
-        from bertflow_lite.tables import format_results, run_sts
+        from bertflow_lite.datasets.sts import load_sts
+        from bertflow_lite.encoders.transformer import load_encoder
+        from bertflow_lite.experiments.runs import provenance, store_run
+        from bertflow_lite.experiments.scoring import format_results, run_sts
+        from bertflow_lite.files import write_text
 
         if fit_on not in ("target", "train", "test"):
             raise ValueError(f"--fit-on is {fit_on!r}; it must be target, train or test.")
@@ -157,9 +159,9 @@ def geometry(
 ) -> None:
     """Measure word and sentence spaces: Table 1, isotropy by layer, before and after."""
     with clear_errors():
-        from bertflow_lite.encode import Encoder, load_encoder
-        from bertflow_lite.experiments.geometry_runs import run_geometry
-        from bertflow_lite.runs import provenance, store_run
+        from bertflow_lite.encoders.transformer import Encoder, load_encoder
+        from bertflow_lite.experiments.geometry.spaces import run_geometry
+        from bertflow_lite.experiments.runs import provenance, store_run
 
         encoder = load_encoder(model, device=device, download=download)
         if not isinstance(encoder, Encoder):
@@ -204,10 +206,10 @@ def pmi(
 ) -> None:
     """Show Equations 1 to 3 of the paper in numbers: in an exact toy world or a language model."""
     with clear_errors():
-        from bertflow_lite.experiments.pmi_probe import run_probe
-        from bertflow_lite.experiments.pmi_toy import run_toy
-        from bertflow_lite.models import find_device
-        from bertflow_lite.runs import provenance, store_run
+        from bertflow_lite.devices import find_device
+        from bertflow_lite.experiments.pmi.probe import run_probe
+        from bertflow_lite.experiments.pmi.toy_run import run_toy
+        from bertflow_lite.experiments.runs import provenance, store_run
 
         toy = model == "toy"
         where = "cpu" if toy else str(find_device(device))
@@ -239,3 +241,53 @@ def pmi(
 
 def _mark(found: bool) -> str:
     return "yes" if found else "no"
+
+
+@app.command("fill-mask")
+def fill_mask(
+    sentences: Annotated[
+        list[str], typer.Argument(help="Sentences, quoted, each with one [MASK] or more.")
+    ],
+    model: Annotated[
+        str, typer.Option(help="A masked language model: mini-bert, a folder, or a hub id.")
+    ] = "mini-bert",
+    k: Annotated[int, typer.Option("-k", min=1, help="Guesses for each mask.")] = 5,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    download: Annotated[bool, typer.Option(help="Fetch a missing model.")] = False,
+) -> None:
+    """Show what a masked language model would write in place of each [MASK]."""
+    with clear_errors():
+        from bertflow_lite.encoders.language_model import fill_mask as fill
+        from bertflow_lite.encoders.language_model import load_language_model
+
+        lm = load_language_model(model, device=device, download=download)
+        guesses = iter(fill(lm, sentences, k=k))
+        filled = [
+            (text, [next(guesses) for _ in range(text.count(lm.tokenizer.mask_token))])
+            for text in sentences
+        ]
+        if as_json:
+            rows = [
+                {"sentence": text, "masks": [[vars(guess) for guess in mask] for mask in masks]}
+                for text, masks in filled
+            ]
+            content = {"model": model, "fingerprint": lm.fingerprint, "results": rows}
+            typer.echo(json.dumps(content, indent=1))
+            return
+        blocks = []
+        for text, masks in filled:
+            lines: list[list[Any]] = [
+                [part for guess in row for part in (guess.token, guess.probability)]
+                for row in zip(*masks, strict=True)
+            ]
+            heads = [
+                head
+                for number in range(1, len(masks) + 1)
+                for head in (f"mask {number}" if len(masks) > 1 else "mask", "p(x|c)")
+            ]
+            table = tabulate(
+                lines, heads, floatfmt=".3f", disable_numparse=[*range(0, len(heads), 2)]
+            )
+            blocks.append(f"{text}\n\n{table}")
+        typer.echo("\n\n".join(blocks))

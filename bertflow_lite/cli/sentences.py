@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import tempfile
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from tabulate import tabulate
 
-from bertflow_lite.cli.common import app, check_place, clear_errors, warn
-from bertflow_lite.cli.pipeline import (
-    Pipeline,
-    encode_texts,
-    layers_of,
-    open_encoder,
-    warn_of_nothing_known,
-    write_array,
-)
+from bertflow_lite.cli.common import app, check_place, clear_errors, split_names, warn
+
+__all__ = [
+    "Pipeline",
+    "encode_texts",
+    "layers_of",
+    "open_encoder",
+    "warn_of_nothing_known",
+    "write_array",
+]
 
 ModelOption = Annotated[
     str, typer.Option(help="minilm, smollm2, mini-bert, glove, a folder, or a hub id.")
@@ -74,9 +78,9 @@ def fit(
     """
     with clear_errors():
         from bertflow_lite.artifacts import read_description, save
-        from bertflow_lite.calibrate import make_calibrator
-        from bertflow_lite.diagnosis import FEW, directions_to_learn
-        from bertflow_lite.sentence_files import read_sentences
+        from bertflow_lite.calibrators import make_calibrator
+        from bertflow_lite.datasets.own_files import read_sentences
+        from bertflow_lite.measures.diagnosis import FEW, directions_to_learn
 
         calibrator = make_calibrator(calibrate, random_state=seed, progress=sys.stderr.isatty())
         if calibrator is None:
@@ -125,7 +129,7 @@ def encode(
 ) -> None:
     """Turn sentences into vectors, calibrated or raw, and write them as a .npy array."""
     with clear_errors():
-        from bertflow_lite.sentence_files import read_sentences
+        from bertflow_lite.datasets.own_files import read_sentences
 
         if out.suffix != ".npy":
             raise ValueError(f"--out {out.name}: the ending must be .npy.")
@@ -158,8 +162,8 @@ def similar(
 ) -> None:
     """Find the sentences of a file that come nearest to a query."""
     with clear_errors():
-        from bertflow_lite.search import nearest
-        from bertflow_lite.sentence_files import read_sentences
+        from bertflow_lite.datasets.own_files import read_sentences
+        from bertflow_lite.measures.similarity import nearest
 
         asked = sys.stdin.read() if query == "-" else query
         if not asked.strip():
@@ -203,9 +207,9 @@ def check(
 ) -> None:
     """Measure without labels how anisotropic a space is, and what calibration would change."""
     with clear_errors():
-        from bertflow_lite.calibrate import make_calibrator
-        from bertflow_lite.diagnosis import diagnose
-        from bertflow_lite.sentence_files import read_sentences
+        from bertflow_lite.calibrators import make_calibrator
+        from bertflow_lite.datasets.own_files import read_sentences
+        from bertflow_lite.measures.diagnosis import diagnose
 
         calibrator = make_calibrator(calibrate, random_state=seed)
         if calibrator is None:
@@ -244,7 +248,7 @@ def export(
 ) -> None:
     """Write encoder, layers and calibrator as one sentence-transformers model."""
     with clear_errors():
-        from bertflow_lite.export import to_sentence_transformer
+        from bertflow_lite.export.sentence_transformers import to_sentence_transformer
 
         if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
             raise FileExistsError(f"{out.name!r} exists; name a folder that does not.")
@@ -259,3 +263,271 @@ def export(
                 out.rmdir()  # an empty folder
             Path(scratch, "model").rename(out)  # so that a model of that name is a whole one
         typer.echo(f"{out.name}/ loads with SentenceTransformer({out.name!r})")
+
+
+class Pipeline:
+    """An encoder with its layers and, where one is named, a saved calibrator.
+
+    Parameters
+    ----------
+    folder : Path or None
+        Of a saved calibrator.
+    model, layers, max_length
+        None takes what the calibrator was fitted for or, without one, the defaults.
+    device, threads, download
+        As on the command line.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        model: str | None,
+        layers: str | None,
+        max_length: int | None,
+        device: str | None,
+        threads: int | None,
+        download: bool,
+    ) -> None:
+        saved: dict[str, Any] = {}
+        if folder is not None:
+            from bertflow_lite.artifacts import load, read_description
+
+            saved = read_description(folder)["encoder"] or {}
+            if not saved and (model is None or (layers is None and model != "glove")):
+                raise ValueError(
+                    f"{folder.name!r} does not say which encoder it was fitted for: name it by "
+                    "--model, and its layers by --layers."
+                )
+        self.saved = saved
+        length = saved.get("max_length", 64) if max_length is None else max_length
+        name = model or saved.get("name", "minilm")
+        try:
+            self.encoder = open_encoder(name, length, device, threads, download)
+        except FileNotFoundError as error:
+            if model is not None or not saved:
+                raise
+            # Of an encoder that was a folder, only its own name is kept.
+            raise FileNotFoundError(
+                f"the calibrator was fitted for the encoder {name!r}, which is not at hand: say by "
+                f"--model where it is. ({error})"
+            ) from error
+        self.layers = layers_of(self.encoder, layers, saved.get("layers") or "last2avg")
+        self.calibrator = None
+        if folder is not None:
+            with self._said_for_commands(folder):
+                self.calibrator = load(folder, encoder=self.encoder, layers=self.layers)
+
+    @contextlib.contextmanager
+    def _said_for_commands(self, folder: Path) -> Iterator[None]:
+        """Put what `load` says about the encoder into the words of the command line."""
+        about_length = "was fitted for sentences cut at"
+        length = self.saved.get("max_length")
+        now = getattr(self.encoder, "max_length", length)
+        try:
+            with warnings.catch_warnings():
+                if length is not None:
+                    warnings.filterwarnings("ignore", f".*{about_length}", UserWarning)
+                yield
+        except ValueError as error:
+            said, found, _ = str(error).partition(" Use what it was fitted for")
+            if not found:
+                raise
+            names = (("--model", self.saved.get("name")), ("--layers", self.saved.get("layers")))
+            options = " ".join(f"{option} {name}" for option, name in names if name)
+            raise ValueError(
+                f"{said} Use what it was fitted for{f' ({options})' if options else ''}, or fit "
+                "anew for this one."
+            ) from None
+        if length != now:
+            warn(
+                f"{folder.name!r} {about_length} {length} tokens, and now they are cut at {now}: "
+                "longer ones get other vectors than in the fit. Leave out --max-length, or give "
+                f"--max-length {length}, unless that is meant."
+            )
+
+    def raw(self, texts: list[str]) -> Any:
+        """Encode, without calibrating; shape (n, dim)."""
+        return encode_texts(self.encoder, texts, self.layers)
+
+    def calibrated(self, vectors: Any) -> Any:
+        """Calibrate vectors, if there is a calibrator."""
+        return vectors if self.calibrator is None else self.calibrator.transform(vectors)
+
+    def __call__(self, texts: list[str]) -> Any:
+        """Encode and calibrate."""
+        return self.calibrated(self.raw(texts))
+
+
+def open_encoder(
+    model: str, max_length: int, device: str | None, threads: int | None, download: bool
+) -> Any:
+    """Load an encoder, and set the number of CPU threads if one is given."""
+    import torch
+
+    from bertflow_lite.encoders.transformer import load_encoder
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return load_encoder(model, max_length=max_length, device=device, download=download)
+
+
+def layers_of(encoder: Any, layers: str | None, default: str = "last2avg") -> str | None:
+    """Give the layer choice, or None for word vectors, which have no layers.
+
+    Raises
+    ------
+    ValueError
+        If layers of word vectors are asked for.
+    """
+    from bertflow_lite.encoders.transformer import Encoder
+
+    if isinstance(encoder, Encoder):
+        return default if layers is None else layers
+    if layers not in (None, "mean"):
+        raise ValueError(
+            f"{encoder.name!r} is a table of word vectors and has no layers: leave out --layers "
+            f"{layers}, or name another --model."
+        )
+    return None
+
+
+def warn_of_nothing_known(encoder: Any, raw: Any) -> None:
+    """Say how many vectors are zero, as those of sentences without any known word are."""
+    n = int((~raw.any(axis=1)).sum())
+    if n:
+        warn(
+            f"{n} of {len(raw)} sentences are empty or have no word that {encoder.name!r} knows: "
+            "their vectors are zero before calibration, and mean nothing"
+        )
+
+
+def encode_texts(encoder: Any, texts: list[str], layers: str | None) -> Any:
+    """Encode with a progress bar, where somebody looks."""
+    progress = sys.stderr.isatty()
+    if layers is None:
+        return encoder.encode(texts, progress=progress)
+    return encoder.encode(texts, layers, progress=progress)
+
+
+def write_array(path: Path, vectors: Any) -> None:
+    """Write a .npy file so that a reader sees the old file or the new one, never a part."""
+    import numpy as np
+
+    from bertflow_lite.files import replacing
+
+    with replacing(path) as file:
+        np.save(file, vectors, allow_pickle=False)
+
+
+@app.command()
+def evaluate(
+    pairs: Annotated[Path, typer.Argument(help="Rated pairs: .tsv, .csv, .jsonl or .parquet")],
+    calibrate: Annotated[
+        str, typer.Option(help="none, sn, natsv:K, whiten[:WIDTH], flow[:PRESET], by commas.")
+    ] = "none,sn,whiten,flow:recommended",
+    fit_on: Annotated[
+        Path | None, typer.Option(help="Sentences to fit on; default: those of the pairs.")
+    ] = None,
+    column: Annotated[
+        str | None, typer.Option(help="Column of --fit-on that holds the sentences.")
+    ] = None,
+    calibrator: WithOption = None,
+    model: MaybeModel = None,
+    layers: Annotated[str | None, typer.Option(help="As in fit.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Two sentence columns and the rating, by commas.")
+    ] = None,
+    seed: SeedOption = 0,
+    max_length: Annotated[int | None, typer.Option(help="Longest sentence, in tokens.")] = None,
+    device: DeviceOption = None,
+    threads: ThreadsOption = None,
+    download: DownloadOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Score raw and calibrated cosines against your own ratings, with intervals.
+
+    The gain is over the raw vectors, on the same pairs: an interval without 0 says that the two
+    differ. Quotation marks in a CSV or TSV are taken as in fit.
+    """
+    with clear_errors():
+        from bertflow_lite.calibrators import make_calibrator
+        from bertflow_lite.datasets.own_files import read_pairs, read_sentences
+        from bertflow_lite.measures.diagnosis import directions_to_learn
+        from bertflow_lite.measures.scores import (
+            bootstrap_difference,
+            bootstrap_interval,
+            score_sts,
+        )
+
+        if column is not None and fit_on is None:
+            raise ValueError(
+                "--column is the column of --fit-on; those of the pairs are --columns."
+            )
+        rated = read_pairs(pairs, columns=split_names(columns) if columns else None)
+        names = split_names(calibrate)
+        fitted = {name: make_calibrator(name, random_state=seed) for name in names}
+        own = rated.sentences
+        texts = read_sentences(fit_on, column=column).sentences if fit_on else own
+        texts = list(dict.fromkeys(texts))  # as in fit: a repeated sentence counts once
+        pipe = Pipeline(calibrator, model, layers, max_length, device, threads, download)
+        vectors = pipe.raw([*own, *texts])
+        raw, base = vectors[: len(own)], vectors[len(own) :]
+        warn_of_nothing_known(pipe.encoder, raw)
+        spaces = {}
+        for name, one in fitted.items():
+            spaces[name] = raw if one is None else one.fit(base).transform(raw)
+        if calibrator is not None:
+            spaces[f"saved in {calibrator.name}"] = pipe.calibrated(raw)
+        rows = []
+        for name, space in spaces.items():
+            interval = bootstrap_interval(rated, space)
+            row: dict[str, Any] = {
+                "calibrator": name,
+                "spearman": round(score_sts(rated, space).all, 4),
+                "low": round(interval.low, 4),
+                "high": round(interval.high, 4),
+            }
+            gain = None if space is raw else bootstrap_difference(rated, space, raw)
+            for key, part in (("gain", "estimate"), ("gain_low", "low"), ("gain_high", "high")):
+                row[key] = None if gain is None else round(getattr(gain, part), 4)
+            rows.append(row)
+        learned = {name: one for name, one in fitted.items() if one is not None}
+        dim = pipe.encoder.dim
+        blind = [k for k, one in learned.items() if len(texts) <= directions_to_learn(one, dim)]
+        if learned and fit_on is None:
+            warn(
+                f"fitted on the {len(texts)} different sentences that are scored; name others by "
+                "--fit-on to see what new sentences can expect"
+            )
+        if blind:
+            warn(
+                f"{len(texts)} different sentences are fewer than the directions that "
+                f"{', '.join(blind)} must learn: bring more, or choose sn or a small width"
+            )
+        if as_json:
+            content = {
+                "pairs": len(rated),
+                "fitted_on": len(texts) if learned else None,
+                "results": rows,
+            }
+            typer.echo(json.dumps(content, indent=1))
+            return
+        typer.echo(f"{len(rated)} rated pairs of {pairs.name}; Spearman x 100, 95 % intervals")
+        if learned:
+            where = (fit_on or pairs).name
+            typer.echo(f"fitted on {len(texts)} different sentences of {where}")
+        typer.echo("")
+        lines = [
+            [
+                r["calibrator"],
+                f"{r['spearman']:.1f}",
+                f"{r['low']:.1f} to {r['high']:.1f}",
+                ""
+                if r["gain"] is None
+                else f"{r['gain']:+.1f} [{r['gain_low']:+.1f}, {r['gain_high']:+.1f}]",
+            ]
+            for r in rows
+        ]
+        titles = ["calibrator", "score", "interval", "gain over none [low, high]"]
+        align = ("left", "right", "left", "left")
+        typer.echo(tabulate(lines, titles, disable_numparse=True, colalign=align))

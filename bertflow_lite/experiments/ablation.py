@@ -15,39 +15,44 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from tqdm import tqdm
 
-from bertflow_lite.base import DeadDimensionWarning
-from bertflow_lite.calibrate import FlowCalibrator, make_calibrator
-from bertflow_lite.datasets import load_sts
-from bertflow_lite.encode import Encoder
-from bertflow_lite.evaluate import score_sts
-from bertflow_lite.experiments.dropout import encode_with_dropout
-from bertflow_lite.experiments.partial_runs import Keep, no_keep
+from bertflow_lite.calibrators import make_calibrator
+from bertflow_lite.calibrators.base import DeadDimensionWarning
+from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
+from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.encoders.pooling import pool, resolve_layers
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.encoders.word_vectors import WordVectorEncoder
+from bertflow_lite.experiments.resume import Keep, no_keep
+from bertflow_lite.measures.scores import score_sts
+from bertflow_lite.text import check_sentences
 from bertflow_lite.train import NonFiniteLossError
-from bertflow_lite.word_vectors import WordVectorEncoder
 
 __all__ = [
     "DATA",
     "FIT_ON",
+    "TEST_DATA",
     "VARIANTS",
     "Variant",
     "at_most",
     "encode_fit_and_scored",
+    "encode_with_dropout",
     "find_variants",
     "fit_variant",
     "run_ablation",
+    "run_test",
 ]
 
 DATA = ("stsb", "sick-r")
 """The sets that have a validation split."""
-
 # How sentences for the calibrator are chosen; never their labels.
 FIT_ON: dict[str, tuple[str, ...]] = {
     "target": ("all",),  # the paper's
     "train+dev": ("train", "dev"),  # without the test split's sentences
 }
-
 Floats32 = NDArray[np.float32]
 
 
@@ -347,3 +352,162 @@ def fit_variant(
 def _sentences(name: str, fit_on: str, download: bool = False) -> tuple[str, ...]:
     parts = (load_sts(name, split, download=download).sentences for split in FIT_ON[fit_on])
     return tuple(sentence for part in parts for sentence in part)
+
+
+BATCH_TOKENS = 2048  # padded tokens in a batch
+
+
+def encode_with_dropout(
+    encoder: Encoder,
+    sentences: Sequence[str],
+    layers: Sequence[Any],
+    *,
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[str, NDArray[np.float32]]:
+    """Encode sentences with the encoder's dropout on; nothing is cached.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        The encoder; it is left in evaluation mode.
+    sentences : sequence of str, length n
+        The sentences.  A repeated sentence is encoded again, with other units dropped.
+    layers : sequence of layer choices
+        As in `Encoder.encode`; all come from one pass, with the same units dropped.
+    seed : int, default 0
+        Seed of what is dropped.  The process's global random state, which dropout draws from, is
+        put back at the end.
+    progress : bool, default False
+        Show a progress bar.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (n, dim), float32
+        By the label of the layer choice.
+
+    Raises
+    ------
+    ValueError
+        If the model has no dropout, so that there is nothing to leave on.
+    """
+    texts = check_sentences(sentences)
+    model, device = encoder.model, encoder.device
+    if not any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in model.modules()):
+        raise ValueError(f"{encoder.name!r} has no dropout to leave on.")
+    choices = [resolve_layers(choice, encoder.n_layers + 1) for choice in layers]
+    ids = encoder.tokenizer(texts, truncation=True, max_length=encoder.max_length)["input_ids"]
+    order = np.argsort([-len(tokens) for tokens in ids], kind="stable")
+    out = {c.label: np.empty((len(texts), encoder.dim), dtype=np.float32) for c in choices}
+    devices = [device] if device.type == "cuda" else []
+    with (
+        torch.random.fork_rng(devices=devices),
+        torch.inference_mode(),
+        tqdm(total=len(texts), desc="encode, dropout on", disable=not progress) as bar,
+    ):
+        torch.manual_seed(seed)
+        model.train()
+        try:
+            start = 0
+            while start < len(order):
+                rows = order[start : start + max(1, BATCH_TOKENS // len(ids[order[start]]))]
+                start += len(rows)
+                batch = encoder.tokenizer.pad(
+                    {"input_ids": [ids[row] for row in rows]}, return_tensors="pt"
+                ).to(device)
+                states = model(**batch, output_hidden_states=True).hidden_states
+                for choice in choices:
+                    vectors = [
+                        pool(states[int(slot.split(":")[1])], batch["attention_mask"], slot)
+                        for slot in choice.slots
+                    ]
+                    out[choice.label][rows] = torch.stack(vectors).mean(dim=0).cpu().numpy()
+                bar.update(len(rows))
+        finally:
+            model.eval()
+    return out
+
+
+TEST_DATA = ("stsb", "sick-r", "sts12", "sts13", "sts14", "sts15", "sts16")
+PRESETS_SHOWN = ("flow:paper", "flow:released-code", "flow:recommended")
+
+
+def run_test(
+    encoder: Encoder | WordVectorEncoder,
+    widths: Mapping[str, str],
+    *,
+    data: Sequence[str] = TEST_DATA,
+    seeds: int = 3,
+    download: bool = False,
+    progress: bool = False,
+    keep: Keep = no_keep,
+    report: Callable[[str], None] = lambda line: None,
+) -> list[dict[str, Any]]:
+    """Score the three presets and whitening on test splits; fitted on all splits' sentences.
+
+    Parameters
+    ----------
+    encoder : Encoder or WordVectorEncoder
+        From `load_encoder`.
+    widths : mapping of str to str
+        Layer choice -> the whitening that was best on its validation sets (`best_width`).
+    data : sequence of str, default TEST_DATA
+        Sets.
+    seeds : int, default 3
+        Random states 0 to seeds - 1 of the flows.
+    download, progress, keep, report
+        As in `run_ablation`.
+
+    Returns
+    -------
+    list of dict
+        A row for each score: ``layers``, ``data``, ``calibrator``, ``seed``, ``all``, ``mean``,
+        ``wmean`` (`score_sts`), ``bits_per_dim`` (of the test sentences) and ``seconds``.
+    """
+    rows = []
+    for name in data:
+        both = encode_fit_and_scored(
+            encoder, name, list(widths), split="test", download=download, progress=progress
+        )
+        pairs = load_sts(name, download=download)
+        for layers, (fitted, scored) in both.items():
+            best = at_most(widths[layers], encoder.dim)
+            for calibrator in dict.fromkeys(("none", "sn", "whiten", best, *PRESETS_SHOWN)):
+                for seed in range(seeds if calibrator.startswith("flow") else 1):
+
+                    def compute(
+                        calibrator: str = calibrator,
+                        seed: int = seed,
+                        fitted: Any = fitted,
+                        scored: Any = scored,
+                        pairs: Any = pairs,
+                    ) -> dict[str, Any]:
+                        started = time.perf_counter()
+                        model = make_calibrator(calibrator, random_state=seed)
+                        z = scored
+                        if model is not None:
+                            with warnings.catch_warnings():
+                                warnings.simplefilter("ignore", DeadDimensionWarning)
+                                z = model.fit(fitted).transform(scored)
+                        score = score_sts(pairs, z)
+                        bits = None
+                        if isinstance(model, FlowCalibrator):
+                            bits = round(model.bits_per_dim(scored), 4)
+                        return {
+                            "all": round(score.all, 4),
+                            "mean": round(score.mean, 4),
+                            "wmean": round(score.wmean, 4),
+                            "bits_per_dim": bits,
+                            "seconds": round(time.perf_counter() - started, 2),
+                        }
+
+                    key = f"{name}/{layers}/{calibrator}/{seed}"
+                    row = {
+                        "layers": layers,
+                        "data": name,
+                        "calibrator": calibrator,
+                        "seed": seed,
+                    } | keep(key, compute)
+                    report(f"{key}: {row['wmean']}")
+                    rows.append(row)
+    return rows

@@ -15,15 +15,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertflow_lite.calibrate import FlowCalibrator
-from bertflow_lite.linear import DeadDimensionWarning
+from bertflow_lite.calibrators.base import DeadDimensionWarning
+from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.train import train_flow
 
 __all__ = ["NLI_FORMS", "ConvergedFlow", "NliForm", "choose_sentences", "fit_nli_flow"]
 
 NliForm = Literal["published", "converged"]
 NLI_FORMS: tuple[NliForm, ...] = ("published", "converged")
-
 # Appendix B.
 PUBLISHED_EPOCHS = 0.15
 PUBLISHED_RATE = 2e-5

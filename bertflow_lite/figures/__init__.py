@@ -1,1 +1,1 @@
-"""Plotly figures, one module for each subject; `bertflow_lite.plots` shows and describes them."""
+"""Plotly figures, one module for each subject; `figures.plots` shows and describes them."""

@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from bertflow_lite.experiments.ablation_summary import Effect
-from bertflow_lite.plots import PALETTE
+from bertflow_lite.figures.plots import PALETTE
 
 __all__ = ["effect_dots", "likelihood_scatter"]
 

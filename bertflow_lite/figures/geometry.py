@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from bertflow_lite.plots import PALETTE, add_slider
+from bertflow_lite.figures.plots import PALETTE, add_slider
 
 __all__ = [
     "PAPER_TABLE1",
@@ -37,7 +37,6 @@ PAPER_TABLE1: dict[str, Any] = {
         "7": [0.72, 0.90, 1.17, 1.60],
     },
 }
-
 _BIN_NAMES = ["0 to 99", "100 to 499", "500 to 4,999", "5,000 to 9,999"]
 _COLORS = ["gray", "blue", "vermillion", "green", "purple", "orange", "sky", "yellow"]
 _MARKS = ["circle", "square", "diamond", "triangle-up", "cross", "x", "star", "pentagon"]

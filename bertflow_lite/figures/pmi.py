@@ -11,7 +11,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from bertflow_lite.plots import PALETTE, add_slider
+from bertflow_lite.figures.plots import PALETTE, add_slider
 
 __all__ = [
     "agreement_figure",
@@ -29,7 +29,6 @@ __all__ = [
 ]
 
 Run = Mapping[str, Any]
-
 TERM_COLORS = {
     "PMI": PALETTE["blue"],
     "log p(x)": PALETTE["orange"],

@@ -10,13 +10,12 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
-from bertflow_lite.figures.pretraining_parts import place_title
-from bertflow_lite.plots import PALETTE
+from bertflow_lite.figures.plots import PALETTE
+from bertflow_lite.figures.pretraining_panels import place_title
 
 __all__ = ["guess_slider", "space_film"]
 
 Run = Mapping[str, Any]
-
 _ROW = 58  # pixels for a sentence and its guesses
 
 

@@ -9,7 +9,7 @@ import plotly
 import plotly.graph_objects as go
 import pytest
 
-from bertflow_lite import plots
+from bertflow_lite.figures import plots
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.book, pytest.mark.browser]

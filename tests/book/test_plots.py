@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import plotly.io as pio
 import pytest
 
-from bertflow_lite import plots
+from bertflow_lite.figures import plots
 
 
 @pytest.fixture(autouse=True)

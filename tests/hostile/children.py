@@ -21,13 +21,17 @@ import numpy as np
 import torch
 
 import bertflow_lite as bf
-from bertflow_lite.atomic import replacing
-from bertflow_lite.cache import EmbeddingCache
+from bertflow_lite.encoders.cache import EmbeddingCache
+from bertflow_lite.files import replacing
 
 NOBODY = 65534
 CONTEXT = multiprocessing.get_context("forkserver")
 # By name, not this module: the server does not know where it lies.
-PRELOAD = ["bertflow_lite.cli", "bertflow_lite.plots", "transformers.models.bert.modeling_bert"]
+PRELOAD = [
+    "bertflow_lite.cli",
+    "bertflow_lite.figures.plots",
+    "transformers.models.bert.modeling_bert",
+]
 PRELOAD += [f"bertflow_lite.{name}" for name in ("artifacts", "calibrate", "encode", "streaming")]
 CONTEXT.set_forkserver_preload(PRELOAD)
 _STARTED: list[Any] = []
@@ -102,7 +106,7 @@ def without_home(pipe: Connection, uid: int) -> str:
     for name in ("HOME", "XDG_CACHE_HOME", "BERTFLOW_CACHE"):
         os.environ.pop(name, None)
     os.setuid(uid)
-    from bertflow_lite.paths import cache_dir, tidy_path
+    from bertflow_lite.files import cache_dir, tidy_path
 
     assert tidy_path("/somewhere/else") == "/somewhere/else"
     return str(cache_dir())
@@ -117,7 +121,7 @@ def write_stream(place: Path) -> None:
 
 
 def write_run(place: Path) -> None:
-    from bertflow_lite.runs import store_run
+    from bertflow_lite.experiments.runs import store_run
 
     store_run("sts", "name", {"model": "none"}, list(range(5000)), place)
 
@@ -157,7 +161,7 @@ def save_for_ever(pipe: Connection, folder: Path) -> None:
 
 
 def save_runs(pipe: Connection, folder: Path, number: int) -> None:
-    from bertflow_lite.runs import store_run
+    from bertflow_lite.experiments.runs import store_run
 
     for _ in range(30):
         store_run("sts", "same", {"writer": number}, [number] * 2000, folder)
@@ -215,7 +219,7 @@ def run_command(
     os.dup2(output, 1)
     sys.stdout = sys.__stdout__ = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", encoding=encoding, closefd=False)  # noqa: SIM115
-    from bertflow_lite.cli import app
+    from bertflow_lite.cli.common import app
 
     try:
         pipe.send("begun")

@@ -24,8 +24,8 @@ from safetensors.torch import load, save
 import bertflow_lite as bf
 from bertflow_lite.artifact_format import pack
 from bertflow_lite.artifacts import read_description
-from bertflow_lite.encode import Encoder
-from bertflow_lite.word_vectors import WordVectorEncoder
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 
 JSON, WEIGHTS, CARD = "calibrator.json", "calibrator.safetensors", "README.md"
 

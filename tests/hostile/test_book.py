@@ -24,10 +24,12 @@ import torch
 from refusal import must, nothing_left, refuses
 
 import bertflow_lite as bf
-from bertflow_lite import models, packaged_models, plots
-from bertflow_lite.paper import load_paper_table
-from bertflow_lite.widgets import explore_pairs
-from bertflow_lite.word_vectors import load_glove
+from bertflow_lite.encoders import models
+from bertflow_lite.encoders import models as packaged_models
+from bertflow_lite.encoders.word_vectors import load_glove
+from bertflow_lite.experiments.paper import load_paper_table
+from bertflow_lite.figures import plots
+from bertflow_lite.figures.widgets import explore_pairs
 
 SETUP = notebooks.setup_source("# setup:")
 
@@ -161,7 +163,7 @@ def test_without_ipywidgets_the_package_and_the_setup_cell_work() -> None:
 def test_without_umap_the_figures_can_be_imported() -> None:
     code = (
         "import sys; sys.modules['umap'] = None\n"
-        "import bertflow_lite, bertflow_lite.geometry, bertflow_lite.figures.geometry"
+        "import bertflow_lite, bertflow_lite.measures.geometry, bertflow_lite.figures.geometry"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

@@ -18,7 +18,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 import bertflow_lite as bf
-from bertflow_lite.linear import DeadDimensionWarning
+from bertflow_lite.calibrators.base import DeadDimensionWarning
 
 CALIBRATORS = {
     "sn": bf.Standardizer(),
@@ -240,7 +240,7 @@ SHAPES: dict[str, Callable[[], Any]] = {
 
 @each_calibrator
 @pytest.mark.parametrize("case", SHAPES)
-@pytest.mark.filterwarnings("ignore::bertflow_lite.linear.DeadDimensionWarning")
+@pytest.mark.filterwarnings("ignore::bertflow_lite.calibrators.linear.DeadDimensionWarning")
 def test_unusual_shapes_give_finite_vectors_that_can_be_mapped_back(case: str, name: str) -> None:
     x = SHAPES[case]()
     fitted = clone(CALIBRATORS[name]).fit(x)
@@ -316,7 +316,7 @@ def test_a_dead_dimension_is_named_and_centered(spread: float, mean: float, name
 @pytest.mark.parametrize("name", ["sn", "whiten", "flow"])
 @pytest.mark.parametrize("mean", [0.0, 5.0])
 @pytest.mark.parametrize("spread", [1e-32, 1e-20, 1e-12, 1e-8, 1e-6, 1e-5, 1e-4])
-@pytest.mark.filterwarnings("ignore::bertflow_lite.linear.DeadDimensionWarning")
+@pytest.mark.filterwarnings("ignore::bertflow_lite.calibrators.linear.DeadDimensionWarning")
 def test_a_nearly_dead_dimension_is_never_blown_up(spread: float, mean: float, name: str) -> None:
     x = with_dimension(mean + spread * NOISE)
     fitted = clone(CALIBRATORS[name]).fit(x)
@@ -327,7 +327,7 @@ def test_a_nearly_dead_dimension_is_never_blown_up(spread: float, mean: float, n
 
 @pytest.mark.parametrize("name", ["sn", "natsv", "flow"])
 @pytest.mark.parametrize("size", [1e4, 1e8])
-@pytest.mark.filterwarnings("ignore::bertflow_lite.linear.DeadDimensionWarning")
+@pytest.mark.filterwarnings("ignore::bertflow_lite.calibrators.linear.DeadDimensionWarning")
 def test_one_huge_dimension_leaves_the_others_in_order(size: float, name: str) -> None:
     x = with_dimension(7 + size * NOISE)
     z = clone(CALIBRATORS[name]).fit_transform(x)

@@ -23,12 +23,12 @@ from safetensors.torch import load_file, save_file
 
 import bertflow_lite as bf
 from bertflow_lite import shards
-from bertflow_lite.atomic import replacing
-from bertflow_lite.cache import EmbeddingCache
+from bertflow_lite.datasets.nli import load_nli_sentences
 from bertflow_lite.distributed import encode_sharded
-from bertflow_lite.encode import Encoder
-from bertflow_lite.models import load_model
-from bertflow_lite.nli.data import load_nli_sentences
+from bertflow_lite.encoders.cache import EmbeddingCache
+from bertflow_lite.encoders.models import load_model
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.files import replacing
 
 SENTENCES = ["the cat sat", "a dog ran", "it is not blue"]
 
@@ -415,7 +415,7 @@ def test_any_name_of_a_folder_will_do(name: str, tmp_path: Path, own_cache: Path
     place.mkdir()
     (place / f"{name}.txt").write_text("the cat\na dog\n", encoding="utf-8")
     shutil.copytree(tiny_bert_folder, place / "model")
-    from bertflow_lite.sentence_files import read_sentences
+    from bertflow_lite.datasets.own_files import read_sentences
 
     texts = list(read_sentences(place / f"{name}.txt").sentences)
     vectors = bf.load_encoder(place / "model", max_length=24).encode(texts)

@@ -20,8 +20,8 @@ from refusal import helps, nothing_left
 from typer.testing import CliRunner
 
 import bertflow_lite as bf
-from bertflow_lite.cli import app
-from bertflow_lite.runs import load_run
+from bertflow_lite.cli.common import app
+from bertflow_lite.experiments.runs import load_run
 
 SUBJECTS = ("the cat", "a dog", "the red tree", "one mat", "two dog", "three cat")
 VERBS = ("sat on it", "ran", "is blue", "is not red", "sat and ran")

@@ -21,9 +21,10 @@ from test_download import GOOD, SICK, Server, archive, server, unsafe
 from test_hub import SOON, TINY, Hub, stand_in, tiny, unfinished
 
 import bertflow_lite as bf
-from bertflow_lite import download, hub
-from bertflow_lite.models import load_model
-from bertflow_lite.qnli import load_qnli
+from bertflow_lite import hub
+from bertflow_lite.datasets import download
+from bertflow_lite.datasets.qnli import load_qnli
+from bertflow_lite.encoders.models import load_model
 
 __all__ = ["server", "stand_in", "tiny"]  # fixtures of the modules they come from
 

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from refusal import helps, must, refuses
 
-from bertflow_lite.encode import Encoder
-from bertflow_lite.models import LoadedModel
-from bertflow_lite.sentence_files import read_sentences
-from bertflow_lite.word_vectors import WordVectorEncoder
+from bertflow_lite.datasets.own_files import read_sentences
+from bertflow_lite.encoders.models import LoadedModel
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 
 # The words that the tiny models know, too.
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "it", "is", "not", "blue", "."]

@@ -1,0 +1,685 @@
+"""FlowCalibrator: BERT-flow as a scikit-learn transformer, and calibrators by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import OneToOneFeatureMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from bertflow_lite.calibrators.base import (
+    RowSample,
+    RunningMoments,
+    _Calibrator,
+    check_number,
+    check_truth,
+    check_varied,
+    check_whole,
+    live_of,
+)
+from bertflow_lite.devices import find_device
+from bertflow_lite.flow import Glow
+from bertflow_lite.sources import FloatArray
+from bertflow_lite.streaming import EmbeddingStream, as_stream
+from bertflow_lite.train import (
+    FlowHistory,
+    NonFiniteLossError,
+    _shuffled,
+    bits_per_dim,
+    check_clipping,
+    train_flow,
+)
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+__all__ = [
+    "PRESETS",
+    "FlowCalibrator",
+    "TrainingData",
+    "add_noise",
+    "check_noise",
+    "from_array",
+    "from_stream",
+]
+
+logger = logging.getLogger(__name__)
+# Rows that pass through the flow at once when it is not being trained.
+TRANSFORM_ROWS = 4096
+PRESETS: dict[str, dict[str, Any]] = {
+    # Section 3.2, Appendix B and Table 7.
+    "paper": {},
+    # What the released code runs by default.  It sums the losses of the two sentences of a pair,
+    # each a mean over 32 pairs, and clips that sum's gradient at 1: the same as clipping the
+    # gradient of the mean over 64 sentences at 0.5, since its optimizer ignores the scale.
+    "released-code": {
+        "levels": 3,
+        "permutation": "reverse",
+        "data_init": False,
+        "optimizer": "released-code",
+        "batch_size": 64,
+        "max_grad_norm": 0.5,
+    },
+    # Chosen by `python -m bertflow_lite ablation` on validation sets: the paper's flow, started as
+    # whitening, with noise that keeps it from blowing up directions of little variance.
+    "recommended": {"rotation": "pca", "noise": 0.7, "init_rows": 16384},
+}
+"""Settings of `FlowCalibrator` by name, where they differ from its defaults, the paper's."""
+
+
+class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
+    """Map embeddings to a standard Gaussian latent by a normalizing flow (Section 3, Eq. 4).
+
+    ``fit`` needs no labels.  ``transform`` is the paper's f^-1, ``inverse_transform`` its f.
+    The defaults are the paper's (Table 7 and Appendix B, target data); `from_preset` has others.
+
+    Parameters
+    ----------
+    levels, depth, width : int, default 2, 3, 32
+        Size of the flow (`Glow`).
+    permutation : {"random", "reverse", "none"}, default "random"
+        Reordering between couplings.
+    actnorm, coupling : bool, default True
+        Leave a layer out, for the ablation.
+    rotation : {"none", "pca"}, default "none"
+        ``"pca"`` turns the space to its principal directions first (`Rotation`); neither the paper
+        nor its code does.
+    noise : float, default 0.0
+        Gaussian noise on the embeddings while fitting, never in ``transform``, as a multiple of a
+        typical dimension's standard deviation: directions of little variance are then not blown
+        up (`bertflow_lite.calibrators.flow_calibrator`).
+    data_init : bool, default True
+        Initialize rotation and actnorms from data before training.
+    init_rows : int, default 4096
+        Largest number of rows, drawn at random, that the initialization looks at.
+    epochs : int, default 1
+        Passes over the data.
+    min_steps : int, default 0
+        Train for more epochs where ``epochs`` of them give fewer optimizer steps than this: small
+        data sets then get enough training.
+    batch_size : int, default 32
+        Sentences in a training batch.
+    learning_rate : float, default 1e-3
+        Constant learning rate.
+    optimizer : {"adam", "released-code"}, default "adam"
+        See `train_flow`.
+    max_grad_norm : float or None, default 1.0
+        Gradient clipping; more than 0.  None clips nothing.
+    random_state : int, None, numpy.random.Generator or numpy.random.RandomState, default 0
+        Seed of initial weights, permutations, initialization rows and batch order.  Only a number
+        makes a fit repeatable: of a generator a number is drawn, and None is another one at each
+        fit.  ``seed_`` tells which.
+    device : str, optional
+        Where the flow runs; default: the GPU if there is one, else the CPU.
+    progress : bool, default False
+        Show a progress bar while fitting.
+
+    Attributes
+    ----------
+    flow_ : Glow
+        The trained flow, over the live dimensions.
+    live_ : ndarray of bool, shape (dim,)
+        Dimensions with some spread.  The others are only centered, so that a constant does not
+        dominate cosines.
+    dead_mean_ : ndarray, shape (dim,), float64
+        What is subtracted from the others; 0 in live dimensions.
+    seed_ : int
+        The seed of this fit: ``random_state``, or what was drawn for it.
+    history_ : FlowHistory
+        Loss of each step, in bits per dimension.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x = (rng.normal(size=(500, 8)) * 3 + 7).astype(np.float32)
+    >>> flow = FlowCalibrator(random_state=0).fit(x)
+    >>> z = flow.transform(x)
+    >>> z.shape, bool(abs(z.mean()) < 0.1), bool(abs(z.std() - 1) < 0.1)
+    ((500, 8), True, True)
+    >>> bool(np.allclose(flow.inverse_transform(z), x, atol=1e-4))
+    True
+    """
+
+    _least_features = 2
+
+    def __init__(
+        self,
+        levels: int = 2,
+        depth: int = 3,
+        width: int = 32,
+        permutation: str = "random",
+        *,
+        actnorm: bool = True,
+        coupling: bool = True,
+        rotation: str = "none",
+        noise: float = 0.0,
+        data_init: bool = True,
+        init_rows: int = 4096,
+        epochs: int = 1,
+        min_steps: int = 0,
+        batch_size: int = 32,
+        learning_rate: float = 1e-3,
+        optimizer: str = "adam",
+        max_grad_norm: float | None = 1.0,
+        random_state: int | np.random.Generator | np.random.RandomState | None = 0,
+        device: str | None = None,
+        progress: bool = False,
+    ) -> None:
+        self.levels = levels
+        self.depth = depth
+        self.width = width
+        self.permutation = permutation
+        self.actnorm = actnorm
+        self.coupling = coupling
+        self.rotation = rotation
+        self.noise = noise
+        self.data_init = data_init
+        self.init_rows = init_rows
+        self.epochs = epochs
+        self.min_steps = min_steps
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.optimizer = optimizer
+        self.max_grad_norm = max_grad_norm
+        self.random_state: Any = random_state
+        self.device = device
+        self.progress = progress
+
+    @classmethod
+    def from_preset(cls, name: str, **changes: Any) -> Self:
+        """Make a calibrator with the settings of a preset.
+
+        Parameters
+        ----------
+        name : {"paper", "released-code", "recommended"}
+            ``"paper"``: Table 7.  ``"released-code"``: three levels, channel reversal, no
+            data-dependent initialization, its own optimizer.  ``"recommended"``: the paper's flow
+            with a rotation to principal directions first, and noise while fitting; what does best
+            on validation sets.
+        **changes
+            Settings that replace the preset's.
+
+        Returns
+        -------
+        FlowCalibrator
+            Not fitted.
+
+        Raises
+        ------
+        ValueError
+            If there is no such preset.
+        """
+        if name not in PRESETS:
+            close = difflib.get_close_matches(name, PRESETS, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"no preset {name!r}; there are {', '.join(PRESETS)}.{hint}")
+        return cls(**{**PRESETS[name], **changes})
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the flow to embeddings by maximum likelihood (Eq. 4).
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n >= 2, dim >= 2); or EmbeddingStream, path or iterator
+            Embeddings; finite.  What is memory-mapped, a path (a ``.npy`` file or a folder of
+            them), a stream or an iterator of arrays is read block by block, so that any number
+            of rows fits: once to find the live dimensions and the initialization sample, and
+            once in each epoch, shuffled within windows (`EmbeddingStream.batches`).  An iterator
+            can be read only once: it gives one epoch, and what is found first is found in its
+            first window.  A stream no larger than one window is read and treated as an array.
+        y : ignored
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If fewer than two dimensions have any spread, the input is not finite, a setting is of
+            the wrong type or out of range, or an iterator is to give several epochs.
+        NonFiniteLossError
+            If training diverges; the message names the step.
+        OutOfMemoryError
+            If a batch does not fit in memory; the message names a size that does.
+        KeyboardInterrupt
+            If training is interrupted.
+
+        Notes
+        -----
+        After any of the last three the flow as it was after the last whole step is kept and can be
+        used.  After another error the calibrator is as it was before the call.
+        """
+        with self._all_or_nothing():
+            return self._fit(X)
+
+    def _fit(self, X: Any, accelerator: Accelerator | None = None) -> Self:
+        self._check_settings()
+        if accelerator is not None:  # each process would draw another number
+            check_whole("random_state, where several processes fit together,", self.random_state)
+        seed = draw_seed(self.random_state)
+        device = find_device(self.device) if accelerator is None else accelerator.device
+        how: dict[str, Any] = {
+            "init_rows": self.init_rows,
+            "batch_size": self.batch_size,
+            "seed": seed,
+            "device": device,
+        }
+        stream = as_stream(X)
+        if stream is None:
+            x = self._check(X, reset=True, least_rows=2)
+            data = from_array(x, **how)
+            mean = x[:, ~data.live].mean(axis=0, dtype=np.float64)
+        else:
+            seen = _Watcher()
+            data = from_stream(self._check_stream(stream, reset=True).map(seen.look), **how)
+            mean = seen.stop()[~data.live]
+        dead_mean = np.zeros(len(data.live))
+        dead_mean[~data.live] = mean
+        epochs = self.epochs
+        if data.steps is not None:
+            epochs = max(epochs, -(-self.min_steps // data.steps)) if epochs else 0
+        elif epochs > 1:
+            raise ValueError(
+                f"epochs is {epochs}, but an iterator can be read only once: give a file, a "
+                "memory-mapped array, or a function that makes the iterator anew."
+            )
+        flow = Glow(
+            int(data.live.sum()),
+            self.levels,
+            self.depth,
+            self.width,
+            self.permutation,
+            actnorm=self.actnorm,
+            coupling=self.coupling,
+            rotation=self.rotation,
+            seed=seed,
+        ).to(device, data.sample.dtype)
+        sample = data.sample
+        spread = float(sample.std(dim=0, correction=0).median())
+        if epochs and spread < self.learning_rate:  # Adam's first steps are of that size
+            warnings.warn(
+                f"the embeddings' typical deviation is {spread:.0e}, less than one step "
+                f"(learning_rate {self.learning_rate:g}), so training may lead nowhere. Lower "
+                "learning_rate, or multiply embeddings that small by a constant first.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        if self.noise:
+            data = add_noise(data, self.noise, batch_size=self.batch_size, seed=seed)
+        if self.data_init:
+            flow.initialize(data.sample, axes_from=sample)
+        history = FlowHistory()
+        try:
+            train_flow(
+                flow,
+                data.batches,
+                epochs=epochs,
+                batch_size=self.batch_size,
+                learning_rate=self.learning_rate,
+                optimizer=self.optimizer,
+                max_grad_norm=self.max_grad_norm,
+                seed=seed,
+                progress=self.progress,
+                steps=data.steps,
+                history=history,
+                accelerator=accelerator,
+            )
+        except (KeyboardInterrupt, NonFiniteLossError, MemoryError) as error:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            if interrupted or history.steps:
+                reason = "interrupted" if interrupted else "training failed"
+                logger.warning("%s: the flow after %d steps is kept", reason, history.steps)
+                self._keep(flow, data.live, dead_mean, seed, history)
+            raise
+        return self._keep(flow, data.live, dead_mean, seed, history)
+
+    def _check_settings(self) -> None:
+        """Raise ValueError if a setting is of the wrong type or out of range."""
+        for name in ("levels", "depth", "width", "batch_size"):
+            check_whole(name, getattr(self, name), 1)
+        for name, least in (("init_rows", 2), ("epochs", 0), ("min_steps", 0)):
+            check_whole(name, getattr(self, name), least)
+        for name in ("actnorm", "coupling", "data_init"):
+            check_truth(name, getattr(self, name))
+        for name in ("noise", "learning_rate"):
+            check_number(name, getattr(self, name))
+        check_noise(self.noise)
+        check_clipping(self.max_grad_norm)
+
+    def _keep(
+        self,
+        flow: Glow,
+        live: NDArray[np.bool_],
+        dead_mean: NDArray[np.float64],
+        seed: int,
+        history: FlowHistory,
+    ) -> Self:
+        self.live_ = live
+        self.dead_mean_ = dead_mean
+        self.seed_ = seed
+        self.history_ = history
+        self.flow_ = flow.eval().requires_grad_(False)
+        self._remember_fit()
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "flow_")
+
+    def _transform(self, x: FloatArray) -> FloatArray:
+        return self._map(x, lambda part: self.flow_(part)[0], -self._dead_mean())
+
+    def inverse_transform(self, X: Any) -> FloatArray:
+        """Map latents back to embeddings.
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n, dim)
+            Latents; finite.
+
+        Returns
+        -------
+        ndarray, shape (n, dim)
+            float64 for float64 input, else float32.
+        """
+        check_is_fitted(self)
+        z = self._check(X, reset=False)
+        return self._map(z, lambda part: self.flow_.inverse(part), self._dead_mean())
+
+    def score_samples(self, X: Any) -> NDArray[np.float64]:
+        """Log-density of each embedding over the live dimensions (Eq. 4 without the mean).
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n, dim)
+            Embeddings; finite.
+
+        Returns
+        -------
+        ndarray of float64, shape (n,)
+            Natural logarithms.
+        """
+        check_is_fitted(self)
+        x = self._check(X, reset=False)
+        parts = self._tensor(x[:, self.live_]).split(TRANSFORM_ROWS)
+        with torch.inference_mode():
+            return torch.cat([self.flow_.log_prob(part) for part in parts]).double().cpu().numpy()
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-density per embedding (larger is better).
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n, dim)
+            Embeddings; finite.
+        y : ignored
+
+        Returns
+        -------
+        float
+            In natural logarithms.
+        """
+        return float(self.score_samples(X).mean())
+
+    def bits_per_dim(self, X: Any) -> float:
+        """Mean negative log-density in bits per live dimension (smaller is better).
+
+        Parameters
+        ----------
+        X : array or Tensor, shape (n, dim)
+            Embeddings; finite.
+
+        Returns
+        -------
+        float
+        """
+        check_is_fitted(self)
+        x = self._check(X, reset=False)
+        return bits_per_dim(self.flow_, self._tensor(x[:, self.live_]))
+
+    def _dead_mean(self) -> NDArray[np.float64]:
+        """Give ``dead_mean_``, which flows that older versions have pickled are without."""
+        mean: NDArray[np.float64] = getattr(self, "dead_mean_", np.zeros(len(self.live_)))
+        return mean
+
+    def _map(
+        self,
+        x: FloatArray,
+        function: Callable[[Tensor], Tensor],
+        shift: NDArray[np.float64],
+    ) -> FloatArray:
+        """Map the live dimensions by ``function``, and add ``shift`` to the dead ones."""
+        out = x.copy()
+        dead = np.flatnonzero(~self.live_)
+        out[:, dead] = x[:, dead] + shift[dead]
+        parts = self._tensor(x[:, self.live_]).split(TRANSFORM_ROWS)
+        with torch.inference_mode():
+            out[:, self.live_] = torch.cat([function(part) for part in parts]).cpu().numpy()
+        if not np.isfinite(out).all():
+            row = int(np.flatnonzero(~np.isfinite(out).all(axis=1))[0])
+            warnings.warn(
+                f"row {row} maps to a non-finite value: it lies far outside the data that the "
+                "flow was fitted on.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return out
+
+    def _tensor(self, x: FloatArray) -> Tensor:
+        first = self.flow_.weight_like()
+        first = torch.zeros(()) if first is None else first
+        return torch.from_numpy(np.ascontiguousarray(x)).to(first)
+
+
+class _Watcher:
+    """Sums up the blocks of a stream as they pass by, until it is told to stop.
+
+    The first blocks of a file pass by twice (`EmbeddingStream.peek`) and count twice: of a
+    dimension that hardly varies, any weighted mean will do.
+    """
+
+    def __init__(self) -> None:
+        self._watching = True
+        self._count = 0
+        self._sum: NDArray[np.float64] = np.zeros(())
+
+    def look(self, block: FloatArray) -> FloatArray:
+        """Take in a block, shape (rows, dim), and give it on."""
+        if self._watching:
+            self._count += len(block)
+            self._sum = self._sum + block.sum(axis=0, dtype=np.float64)
+        return block
+
+    def stop(self) -> NDArray[np.float64]:
+        """Look no more; give the mean so far, shape (dim,)."""
+        self._watching = False
+        return self._sum / self._count
+
+
+def draw_seed(random_state: Any) -> int:
+    """Give the seed that a ``random_state`` stands for.
+
+    Parameters
+    ----------
+    random_state : int, None, numpy.random.Generator or numpy.random.RandomState
+        As in scikit-learn, but None takes fresh randomness of the machine, never NumPy's global
+        state.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        For anything else.
+    """
+    if random_state is None:
+        random_state = np.random.default_rng()
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    return check_whole("random_state", random_state)
+
+
+# A smaller sample is repeated, each time with other noise, to this many rows or more: what the
+# noise alone spans, the directions that few sentences leave empty, is then well measured, too.
+SAMPLE_ROWS = 2048
+
+
+def check_noise(noise: float) -> None:
+    """Refuse what is no finite number from 0 up."""
+    if not (math.isfinite(noise) and noise >= 0):
+        raise ValueError(f"noise is {noise!r}; it must be a number from 0 up.")
+
+
+def add_noise(data: TrainingData, noise: float, *, batch_size: int, seed: int) -> TrainingData:
+    """Add fresh Gaussian noise to the sample and, whenever they are asked for, to the batches.
+
+    Parameters
+    ----------
+    data : TrainingData
+        What a flow is to be trained on.
+    noise : float
+        Deviation of the noise, the same in all directions, as a multiple of a typical (the median)
+        dimension's standard deviation.  The median, since a few dimensions of a language model
+        can be a hundred times wider than all others.
+    batch_size : int
+        Rows in a batch.
+    seed : int
+        Seed of the noise and of the order of rows.
+
+    Returns
+    -------
+    TrainingData
+        With ``batches`` a function of the epoch; the rows come in the order in which they would
+        have come without noise.
+    """
+    check_noise(noise)
+    size = noise * float(data.sample.std(dim=0, correction=0).median())
+    batches_of = data.batches
+    if isinstance(batches_of, Tensor):
+        batches_of = _shuffled(batches_of, min(batch_size, len(batches_of)), seed)
+
+    def batches(epoch: int) -> Iterator[Tensor]:
+        generator = _generator(seed, epoch + 1)
+        for batch in batches_of(epoch):
+            yield _noisy(batch, size, generator)
+
+    sample = data.sample.repeat(-(-SAMPLE_ROWS // len(data.sample)), 1)
+    sample = _noisy(sample, size, _generator(seed, 0))
+    return dataclasses.replace(data, sample=sample, batches=batches)
+
+
+def _generator(seed: int, epoch: int) -> torch.Generator:
+    # Far from the seeds beside it, and the same on every device: the noise is drawn on the CPU.
+    return torch.Generator().manual_seed((seed * 1_000_003 + epoch * 7_919 + 17) % 2**63)
+
+
+def _noisy(rows: Tensor, size: float, generator: torch.Generator) -> Tensor:
+    return rows + size * torch.randn(rows.shape, generator=generator, dtype=rows.dtype).to(rows)
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Embeddings made ready for training.
+
+    Attributes
+    ----------
+    live : ndarray of bool, shape (dim,)
+        Dimensions with some spread; the rest of this holds only these.
+    sample : Tensor, shape (at most init_rows, n_live)
+        Rows drawn at random, for the data-dependent initialization.
+    batches : Tensor, shape (n, n_live), or function of the epoch that gives batches
+        What `train_flow` takes.
+    steps : int or None
+        Steps in an epoch; None for an iterator, where it shows only in the end.
+    """
+
+    live: NDArray[np.bool_]
+    sample: Tensor
+    batches: Tensor | Callable[[int], Iterator[Tensor]]
+    steps: int | None
+
+
+def from_array(
+    x: FloatArray, *, init_rows: int, batch_size: int, seed: int, device: torch.device
+) -> TrainingData:
+    """Prepare embeddings that are in memory, shape (n, dim).
+
+    Raises
+    ------
+    ValueError
+        If all rows are equal, or fewer than two dimensions have any spread.
+    """
+    moments = RunningMoments()
+    moments.update(x)
+    live = _live(moments)
+    x = np.ascontiguousarray(x[:, live])
+    data = torch.from_numpy(x).to(device, _dtype(x, device))
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randperm(len(data), generator=generator)[:init_rows].to(device)
+    return TrainingData(live, data[rows], data, max(1, len(data) // batch_size))
+
+
+def from_stream(
+    stream: EmbeddingStream, *, init_rows: int, batch_size: int, seed: int, device: torch.device
+) -> TrainingData:
+    """Prepare a stream of checked embeddings.
+
+    What is no larger than one window of the stream is read, and trained on as if it had been an
+    array.  More than that is read once for live dimensions and sample, and again in each epoch.
+    Of an iterator only the first window is looked at before training, since it can be read once.
+
+    Raises
+    ------
+    ValueError
+        As `from_array`.
+    """
+    head, whole = stream.peek()
+    if whole is None:
+        x = np.concatenate(head)
+        return from_array(x, init_rows=init_rows, batch_size=batch_size, seed=seed, device=device)
+    positive = seed % 2**63  # NumPy takes no negative seeds
+    moments, sample = RunningMoments(), RowSample(init_rows, positive)
+    for block in head if whole.once else whole:
+        moments.update(block)
+        sample.update(block)
+    live = _live(moments)
+    rows = sample.rows()[:, live]
+    dtype = _dtype(rows, device)
+
+    def batches(epoch: int) -> Iterator[Tensor]:
+        for batch in whole.batches(batch_size, [positive, epoch]):
+            yield torch.from_numpy(batch[:, live]).to(device, dtype)
+
+    steps = None if whole.once else max(1, moments.count // batch_size)
+    return TrainingData(live, torch.from_numpy(rows).to(device, dtype), batches, steps)
+
+
+def _live(moments: RunningMoments) -> NDArray[np.bool_]:
+    check_varied(moments.count, moments.varied)
+    live = live_of(moments.mean, moments.std, moments.count, stacklevel=6)
+    if live.sum() < 2:
+        raise ValueError(
+            f"only {live.sum()} of {len(live)} dimensions has any spread; the flow needs two."
+        )
+    return live
+
+
+def _dtype(x: FloatArray, device: torch.device) -> torch.dtype:
+    """float64 for float64, but not on Apple's GPUs, which have none."""
+    double = x.dtype == np.float64 and device.type != "mps"
+    return torch.float64 if double else torch.float32

@@ -1,0 +1,297 @@
+"""NLI corpora: sentences to fit flow (NLI) on, labeled pairs for siamese fine-tuning.
+
+The paper's flow (NLI) is fitted on the sentences of SNLI and MNLI together, and its Table 3 takes
+encoders tuned on their labels (section 4.1). The hub gives these corpora whole. A small
+sample on this machine comes first where there is one, and says so in its `source`: what is
+computed from it is not the paper's setting.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow_lite.datasets.download import check_data_dir, find_files
+from bertflow_lite.datasets.pairs import fingerprint_of
+from bertflow_lite.datasets.reading import read_labels, read_lines, read_table
+from bertflow_lite.files import cache_dir, tidy_path
+from bertflow_lite.hub import cached_file, fetch_file
+
+__all__ = [
+    "HUB_PARTS",
+    "LABELS",
+    "NliPairs",
+    "NliSentences",
+    "find_nli",
+    "load_nli_pairs",
+    "load_nli_sentences",
+]
+
+LABELS = ("entailment", "neutral", "contradiction")
+"""Label names; a label is a position in here. The hub's files use the same numbers."""
+SENTENCES_FILE = "nli/nli_sentences.txt.gz"
+PAIRS_FILE = "nli/nli_pairs.tsv.gz"
+
+
+@dataclass(frozen=True)
+class HubPart:
+    """A file on the hub, and how many of its pairs have a label that people agreed on."""
+
+    repo: str
+    file: str
+    pairs: int
+
+
+HUB_PARTS: Mapping[str, HubPart] = {
+    "snli-train": HubPart("stanfordnlp/snli", "plain_text/train-00000-of-00001.parquet", 549_367),
+    "mnli-train": HubPart("nyu-mll/multi_nli", "data/train-00000-of-00001.parquet", 392_702),
+    "mnli-dev-matched": HubPart(
+        "nyu-mll/multi_nli", "data/validation_matched-00000-of-00001.parquet", 9_815
+    ),
+}
+"""The corpora on the hub. Flow (NLI) is fitted on the two training sets (942,069 pairs)."""
+_TRAINING = ("snli-train", "mnli-train")
+_NO_LABEL = "-1"  # what SNLI's file has for the 785 training pairs without a majority
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class NliSentences:
+    """Sentences without labels.
+
+    Attributes
+    ----------
+    name : str
+        ``"nli"`` for all of SNLI's and MNLI's training sentences, ``"nli-sample"`` for a list
+        found on this machine.
+    sentences : tuple of str
+        Each once, white space trimmed and collapsed.
+    source : str
+        What they are and where they were found.
+    """
+
+    name: str
+    sentences: tuple[str, ...]
+    source: str
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    def __repr__(self) -> str:
+        return f"NliSentences({self.name!r}: {len(self)} sentences)"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits over the sentences in their order; the same on every machine."""
+        return fingerprint_of(["nli-sentences", self.sentences])
+
+
+@dataclass(frozen=True, eq=False)
+class NliPairs:
+    """Premises and hypotheses with their label.
+
+    Attributes
+    ----------
+    premises, hypotheses : tuple of str
+        The texts, as they stand in the file.
+    labels : ndarray of int, shape (n_pairs,)
+        Positions in `LABELS`: 0 entailment, 1 neutral, 2 contradiction.
+    sources : tuple of str
+        The corpus and split of each pair, such as ``"snli-train"``. ``"mnli-dev-matched"``, which
+        is complete in both homes, can be held out to measure accuracy.
+    source : str
+        What the pairs are and where they were found.
+
+    They must have the same length: ValueError otherwise.
+    """
+
+    premises: tuple[str, ...]
+    hypotheses: tuple[str, ...]
+    labels: NDArray[np.intp]
+    sources: tuple[str, ...]
+    source: str = ""
+    LABELS = LABELS  # no annotation: a constant of the class, not a field
+
+    def __post_init__(self) -> None:
+        parts = (self.premises, self.hypotheses, self.labels, self.sources)
+        if len({len(part) for part in parts}) > 1:
+            raise ValueError(
+                "premises, hypotheses, labels and sources must have one entry for each pair, but "
+                f"their lengths are {[len(part) for part in parts]}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"NliPairs({len(self)} pairs from {', '.join(dict.fromkeys(self.sources))})"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits over texts, labels and sources; the same on every machine."""
+        return fingerprint_of(
+            ["nli-pairs", self.premises, self.hypotheses, self.labels.tolist(), self.sources]
+        )
+
+
+def load_nli_sentences(
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    download: bool = False,
+    revision: Mapping[str, str] | None = None,
+    check_counts: bool = True,
+) -> NliSentences:
+    """Load the sentences that flow (NLI) is fitted on.
+
+    Looked for is ``nli/nli_sentences.txt.gz`` (one sentence a line) in `data_dir`, or else the
+    folder named by ``BERTFLOW_DATA``, and in the folder above it; then in the cache; then the
+    training sets of SNLI and MNLI in the hub's cache. Only with ``download=True`` are those
+    fetched (about 240 MB), from `HUB_PARTS`. These addresses were tested against a stand-in of
+    the hub only.
+
+    Parameters
+    ----------
+    data_dir : path, optional
+        A folder that holds ``nli/``, or lies beside it.
+    download : bool, default False
+        Fetch SNLI and MNLI where nothing is found.
+    revision : mapping, optional
+        Repository to commit, to be sure of always the same files.
+    check_counts : bool, default True
+        Insist on the official number of pairs in the hub's files.
+
+    Raises
+    ------
+    ValueError, FileNotFoundError, PermissionError, ConnectionError
+        If a file is not as it should be; if nothing is found (the message says what would help);
+        if the hub refuses; if it cannot be reached.
+    """
+    place, path = _locate(SENTENCES_FILE, _TRAINING, data_dir, download, revision)
+    if isinstance(path, Path):
+        texts = read_lines(path)
+        name = "nli-sample"
+        source = f"a sample of NLI sentences, not all of SNLI and MNLI ({place}: {SENTENCES_FILE})"
+    else:
+        texts = []
+        for part in _TRAINING:
+            premises, hypotheses, _ = _read_hub_part(part, path[part], check_counts)
+            texts += premises + hypotheses
+        name = "nli"
+        source = f"the training sets of SNLI and MNLI, as in the paper ({place})"
+    sentences = tuple(dict.fromkeys(" ".join(text.split()) for text in texts if text.strip()))
+    if not sentences:
+        raise ValueError(f"{SENTENCES_FILE} ({place}) has no sentence. Take a fresh copy.")
+    _log.info("%s: %d sentences from %s", name, len(sentences), place)
+    return NliSentences(name, sentences, source)
+
+
+def load_nli_pairs(
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    download: bool = False,
+    revision: Mapping[str, str] | None = None,
+    check_counts: bool = True,
+) -> NliPairs:
+    """Load labeled pairs for siamese fine-tuning.
+
+    Looked for is ``nli/nli_pairs.tsv.gz`` (columns source, premise, hypothesis, label; no
+    quoting), in the places of `load_nli_sentences`; then all of `HUB_PARTS`, with MNLI's matched
+    validation set beside the training sets. Pairs whose annotators did not agree are left out.
+
+    Parameters
+    ----------
+    data_dir, download, revision, check_counts
+        As for `load_nli_sentences`.
+
+    Raises
+    ------
+    ValueError, FileNotFoundError, PermissionError, ConnectionError
+        As `load_nli_sentences`.
+    """
+    place, path = _locate(PAIRS_FILE, tuple(HUB_PARTS), data_dir, download, revision)
+    if isinstance(path, Path):
+        titles = ("premise", "hypothesis", "label", "source")
+        premises, hypotheses, texts, sources = read_table(path, titles)
+        labels = read_labels(texts, path, LABELS)
+        source = f"a sample of SNLI and MNLI pairs, not all of them ({place}: {PAIRS_FILE})"
+    else:
+        premises, hypotheses, labels, sources = [], [], [], []
+        for part in HUB_PARTS:
+            first, second, found = _read_hub_part(part, path[part], check_counts)
+            premises += first
+            hypotheses += second
+            labels += found
+            sources += [part] * len(found)
+        source = f"SNLI and MNLI, as in the paper, and MNLI's matched validation set ({place})"
+    _log.info("nli: %d pairs from %s", len(labels), place)
+    numbers = np.array(labels, dtype=np.intp)
+    return NliPairs(tuple(premises), tuple(hypotheses), numbers, tuple(sources), source)
+
+
+def find_nli(
+    file: str, parts: tuple[str, ...], data_dir: str | os.PathLike[str] | None = None
+) -> tuple[str, Path | dict[str, Path], list[str]]:
+    """Look for a sample's file, else for `parts` in the hub's cache, without a connection.
+
+    Returns the place (empty where nothing was found), the sample's file or the hub's files by
+    their part (all, or none), and why each earlier place was passed over.
+    """
+    inside, then = ("", ".."), {"the cache": cache_dir()}
+    place, folder, reasons = find_files([file], data_dir, inside=inside, then=then)
+    if folder is not None:
+        return place, folder / file, reasons
+    cached = {part: cached_file(HUB_PARTS[part].repo, HUB_PARTS[part].file) for part in parts}
+    complete = {part: path for part, path in cached.items() if path is not None}
+    if len(complete) < len(parts):
+        return "", {}, reasons
+    return "the hub's cache", complete, reasons
+
+
+def _locate(
+    file: str,
+    parts: tuple[str, ...],
+    data_dir: str | os.PathLike[str] | None,
+    download: bool,
+    revision: Mapping[str, str] | None,
+) -> tuple[str, Path | dict[str, Path]]:
+    check_data_dir(data_dir)
+    place, path, reasons = find_nli(file, parts, data_dir)
+    if not place and download:
+        homes, commits = {part: HUB_PARTS[part] for part in parts}, revision or {}
+        return "the hub", {
+            part: fetch_file(home.repo, home.file, revision=commits.get(home.repo))
+            for part, home in homes.items()
+        }
+    if not place:
+        name = "load_nli_pairs" if file == PAIRS_FILE else "load_nli_sentences"
+        raise FileNotFoundError(
+            f"{file} was not found: {'; '.join(reasons)}. One of these will help: set "
+            f"BERTFLOW_DATA (or data_dir) to a folder that has {file} in it or beside it; copy "
+            f"that file to {tidy_path(cache_dir() / 'nli')}; or call {name}(download=True) (on the "
+            "command line: --download), which fetches SNLI and MNLI from the hub."
+        )
+    return place, path
+
+
+def _read_hub_part(
+    part: str, path: Path, check_counts: bool
+) -> tuple[list[str], list[str], list[int]]:
+    """Read the labeled pairs of one file of the hub."""
+    premises, hypotheses, texts = read_table(path, ("premise", "hypothesis", "label"))
+    kept = [i for i, text in enumerate(texts) if text != _NO_LABEL]
+    # With a stand-in for what is dropped, so that the row of a wrong label is the file's.
+    labels = read_labels(["0" if text == _NO_LABEL else text for text in texts], path, LABELS)
+    if check_counts and len(kept) != HUB_PARTS[part].pairs:
+        raise ValueError(
+            f"{part} has {len(kept)} labeled pairs here ({path.name}), where the official file "
+            f"has {HUB_PARTS[part].pairs}. Remove {tidy_path(path)} and fetch it anew, or pass "
+            "check_counts=False to use it as it is."
+        )
+    return [premises[i] for i in kept], [hypotheses[i] for i in kept], [labels[i] for i in kept]

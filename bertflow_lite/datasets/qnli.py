@@ -1,0 +1,176 @@
+"""QNLI, of the paper's section 4.2 and Table 4: which sentence answers which question.
+
+GLUE made the set from SQuAD: a question beside a sentence of the paragraph that it was asked about.
+The paper ranks the pairs by the cosine of the two embeddings and reports the AUC.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow_lite.datasets.download import check_data_dir, find_files
+from bertflow_lite.datasets.pairs import fingerprint_of
+from bertflow_lite.datasets.reading import read_labels, read_table
+from bertflow_lite.files import cache_dir, tidy_path
+from bertflow_lite.hub import cached_file, fetch_file
+
+__all__ = ["QNLI_COUNTS", "QuestionPairs", "find_qnli", "load_qnli"]
+
+QNLI_COUNTS = {"train": 104_743, "dev": 5_463}
+"""Pairs of each split, in GLUE's second release of QNLI."""
+QNLI_REPO = "nyu-mll/glue"
+_HUB_FILES = {
+    "train": "qnli/train-00000-of-00001.parquet",
+    "dev": "qnli/validation-00000-of-00001.parquet",
+}
+_LABELS = ("entailment", "not_entailment")  # the hub writes their positions, 0 and 1
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionPairs:
+    """Questions, each with a sentence that answers it or does not.
+
+    Parameters
+    ----------
+    questions, sentences : tuple of str
+        As they stand in the file.
+    labels : ndarray of bool, shape (n_pairs,)
+        True where the sentence answers the question (GLUE's ``"entailment"``).
+    source : str, default ""
+        Where the set was found.
+    split : str, default "dev"
+        ``"train"`` or ``"dev"``.
+
+    Raises
+    ------
+    ValueError
+        If the parts differ in length.
+    """
+
+    questions: tuple[str, ...]
+    sentences: tuple[str, ...]
+    labels: NDArray[np.bool_]
+    source: str = ""
+    split: str = "dev"
+
+    def __post_init__(self) -> None:
+        lengths = [len(self.questions), len(self.sentences), len(self.labels)]
+        if len(set(lengths)) > 1:
+            raise ValueError(
+                "questions, sentences and labels must have one entry for each pair, but their "
+                f"lengths are {lengths}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        answers = int(self.labels.sum())
+        return f"QuestionPairs({self.split!r}: {len(self)} pairs, {answers} with the answer)"
+
+    @cached_property
+    def all_sentences(self) -> tuple[str, ...]:
+        """Each text once: the questions in their order, then the sentences.
+
+        Flow (target) is fitted on these.
+        """
+        return tuple(dict.fromkeys((*self.questions, *self.sentences)))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits over split, text and labels; the same on every machine."""
+        return fingerprint_of(
+            ["qnli", self.split, self.questions, self.sentences, self.labels.tolist()]
+        )
+
+
+def find_qnli(
+    split: str = "dev", data_dir: str | os.PathLike[str] | None = None
+) -> tuple[str, Path | None, list[str]]:
+    """Look for a split without a connection: the place, its file, why earlier places failed."""
+    file = f"qnli/{split}.tsv"
+    inside, then = ("", ".."), {"the cache": cache_dir()}
+    place, folder, reasons = find_files([file], data_dir, inside=inside, then=then)
+    if folder is not None:
+        return place, folder / file, reasons
+    path = cached_file(QNLI_REPO, _HUB_FILES[split])
+    return ("the hub's cache" if path else "", path, reasons)
+
+
+def load_qnli(
+    split: str = "dev",
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    download: bool = False,
+    revision: str | None = None,
+    check_counts: bool = True,
+) -> QuestionPairs:
+    """Load question-sentence pairs of QNLI (second release, as GLUE has it since 2019).
+
+    Looked for are ``qnli/dev.tsv`` or ``qnli/train.tsv`` (GLUE's own format) in `data_dir`, or
+    else the folder named by ``BERTFLOW_DATA``, and in the folder above it; then in the cache; then
+    the hub's parquet file in the hub's cache. Only with ``download=True`` is that file fetched,
+    from ``nyu-mll/glue``. This address was tested against a stand-in of the hub only.
+
+    Parameters
+    ----------
+    split : {"dev", "train"}, default "dev"
+        The paper scores the validation set, here ``"dev"`` (5,463 pairs). ``"validation"`` is
+        understood.
+    data_dir : path, optional
+        A folder that holds ``qnli/``, or lies beside it.
+    download : bool, default False
+        Fetch the set where it is found nowhere.
+    revision : str, optional
+        A commit of the hub's repository, to be sure of always the same file.
+    check_counts : bool, default True
+        Insist on the official number of pairs.
+
+    Returns
+    -------
+    QuestionPairs
+        The pairs in the order of the file.
+
+    Raises
+    ------
+    ValueError
+        If the split is unknown, or the file is not as it should be.
+    FileNotFoundError
+        If the set is not found; the message says what would help.
+    PermissionError, ConnectionError
+        If the hub refuses, or cannot be reached.
+    """
+    wanted = {"validation": "dev"}.get(split, split)
+    if wanted not in QNLI_COUNTS:
+        raise ValueError(f"qnli has no split {split!r} with labels; it has train and dev.")
+    check_data_dir(data_dir)
+    place, path, reasons = find_qnli(wanted, data_dir)
+    if path is None and download:
+        place, path = "the hub", fetch_file(QNLI_REPO, _HUB_FILES[wanted], revision=revision)
+    if path is None:
+        raise FileNotFoundError(
+            f"qnli ({wanted}) was not found: {'; '.join(reasons)}. One of these will help: set "
+            f"BERTFLOW_DATA (or data_dir) to a folder that has qnli/{wanted}.tsv in it or beside "
+            f"it; copy that file to {tidy_path(cache_dir() / 'qnli')}; or call load_qnli("
+            f"{wanted!r}, download=True) (on the command line: --download), which fetches it from "
+            f"the hub ({QNLI_REPO})."
+        )
+    titles = ("question", "sentence", "label")
+    questions, sentences, texts = read_table(path, titles)
+    labels = np.array(read_labels(texts, path, _LABELS), dtype=np.intp) == 0
+    if check_counts and len(labels) != QNLI_COUNTS[wanted]:
+        raise ValueError(
+            f"qnli {wanted} has {len(labels)} pairs here ({path.name}), where the official file "
+            f"has {QNLI_COUNTS[wanted]}; scores on it would not be comparable. Take a complete "
+            "copy, written without quoting, or pass check_counts=False to use this one as it is."
+        )
+    _log.info("qnli (%s): %d pairs from %s", wanted, len(labels), place)
+    return QuestionPairs(tuple(questions), tuple(sentences), labels, place, wanted)

@@ -1,0 +1,300 @@
+"""Find, check and load the sentence pairs: STS-B, SICK-R, STS12 to STS16, and mini-sts.
+
+The real sets are the benchmarks of the paper's Tables 2 and 3 (section 4.1), read in the layout
+that SentEval made common. ``mini-sts`` is this project's own: it comes with the package and is
+for running things live, not for comparing models.
+
+Sets of other kinds have modules of their own (`qnli`, `nli_data`, `word_similarity`, `lee`);
+`list_datasets` lists them all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+
+from bertflow_lite.datasets.download import (
+    Verify,
+    check_data_dir,
+    download_sts,
+    find_files,
+    sts_url,
+)
+from bertflow_lite.datasets.own_files import FORMATS
+from bertflow_lite.datasets.pairs import SentencePairs
+from bertflow_lite.datasets.reading import _pick, read_lines, read_scores, read_table
+from bertflow_lite.files import cache_dir, data_file, tidy_path
+
+__all__ = ["COUNTS", "DATASETS", "FILES", "check_count", "files_of", "load_sts", "read_part"]
+
+Rows = tuple[list[str], list[str], list[float]]
+# Official numbers of scored pairs: STS12-16 by subset (all of it test data), the others by split.
+# STS13 is without its SMT subset, whose text may not be passed on; SentEval leaves it out as well.
+COUNTS: dict[str, dict[str, int]] = {
+    "stsb": {"train": 5749, "dev": 1500, "test": 1379},
+    "sick-r": {"train": 4500, "dev": 500, "test": 4927},
+    "sts12": {
+        "MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459,
+        "surprise.OnWN": 750, "surprise.SMTnews": 399,
+    },
+    "sts13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
+    "sts14": {
+        "deft-forum": 450, "deft-news": 300, "headlines": 750,
+        "images": 750, "OnWN": 750, "tweet-news": 750,
+    },
+    "sts15": {
+        "answers-forums": 375, "answers-students": 750, "belief": 375,
+        "headlines": 750, "images": 750,
+    },
+    "sts16": {
+        "answer-answer": 254, "headlines": 249, "plagiarism": 230,
+        "postediting": 244, "question-question": 209,
+    },
+}  # fmt: skip
+# The sets that come in splits, with one file for each.
+FILES: dict[str, dict[str, str]] = {
+    "stsb": {split: f"STS/STSBenchmark/sts-{split}.csv" for split in ("train", "dev", "test")},
+    "sick-r": {
+        "train": "SICK/SICK_train.txt",
+        "dev": "SICK/SICK_trial.txt",
+        "test": "SICK/SICK_test_annotated.txt",
+    },
+}
+# Where first sentence, second sentence and gold score stand: by position or by column title.
+_COLUMNS: dict[str, tuple[int, ...] | tuple[str, ...]] = {
+    "stsb": (5, 6, 4),
+    "sick-r": ("sentence_A", "sentence_B", "relatedness_score"),
+}
+
+
+def files_of(name: str, part: str) -> list[str]:
+    """Return the files of one part (a split, or a subset of STS12-16), relative to downstream/."""
+    if name in FILES:
+        return [FILES[name][part]]
+    folder = f"STS/{name.upper()}-en-test"
+    return [f"{folder}/STS.input.{part}.txt", f"{folder}/STS.gs.{part}.txt"]
+
+
+def read_part(downstream: Path, name: str, part: str) -> Rows:
+    """Read one split of STS-B or SICK-R, or one subset of STS12-16.
+
+    Parameters
+    ----------
+    downstream : Path
+        The folder that holds ``STS`` and ``SICK``.
+    name, part : str
+        A key of `COUNTS` and one of its keys.
+
+    Raises
+    ------
+    ValueError
+        If a line lacks a column or a score, a file is not UTF-8, or an input file and its gold
+        file differ in length.
+    """
+    paths = [downstream / file for file in files_of(name, part)]
+    if name in FILES:
+        columns = read_table(paths[0], _COLUMNS[name])
+        return columns[0], columns[1], read_scores(columns[2], paths[0], 1 + (name == "sick-r"))
+    return _read_input_and_gold(*paths)
+
+
+def _read_input_and_gold(input_path: Path, gold_path: Path) -> Rows:
+    pairs, golds = read_lines(input_path), read_lines(gold_path)
+    if len(pairs) != len(golds):
+        raise ValueError(
+            f"{input_path.name} has {len(pairs)} lines, but {gold_path.name} has {len(golds)}, so "
+            f"scores cannot be matched with pairs. Take a fresh copy of {input_path.parent.name}."
+        )
+    rows: Rows = ([], [], [])
+    for number, (pair, gold) in enumerate(zip(pairs, golds, strict=True), start=1):
+        # An empty gold line means "not scored". Dropping it any earlier would shift all that
+        # follow against their pairs.
+        if gold.strip() == "":
+            continue
+        first, second = _pick(pair.split("\t"), (0, 1), input_path, number)
+        rows[0].append(first)
+        rows[1].append(second)
+        rows[2].extend(read_scores([gold], gold_path, number))
+    return rows
+
+
+def check_count(name: str, part: str, count: int) -> None:
+    """Raise ValueError where a part has not its official number of scored pairs."""
+    if count != COUNTS[name][part]:
+        raise ValueError(
+            f"{name} {part} has {count} scored pairs here, where the official file has "
+            f"{COUNTS[name][part]}; scores on it would not be comparable. Take a complete copy, or "
+            "pass check_counts=False to use this one as it is."
+        )
+
+
+_log = logging.getLogger(__name__)
+DATASETS: tuple[str, ...] = ("mini-sts", *COUNTS)
+"""The names that `load_sts` knows."""
+
+
+def load_sts(
+    name: str,
+    split: str | None = None,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    download: bool = False,
+    progress: bool = True,
+    check_counts: bool = True,
+    verify: Verify | None = None,
+) -> SentencePairs:
+    """Load a set of sentence pairs.
+
+    A real set is looked for in `data_dir` (or else the folder named by ``BERTFLOW_DATA``), then
+    in the cache. Only with ``download=True`` is it then fetched from its public home.
+
+    Parameters
+    ----------
+    name : str
+        ``"mini-sts"``, ``"stsb"``, ``"sick-r"`` or ``"sts12"`` to ``"sts16"``, in any case;
+        ``"STS-B"`` and ``"SICKR"`` are understood.
+    split : {"train", "dev", "test", "all"}, default "test"
+        STS-B and SICK-R have all four (SICK's ``"trial"`` is its ``"dev"``); for the others,
+        ``"all"`` is ``"test"``. Published SICK-R scores differ here: the paper's tables use
+        ``"test"`` (4,927 pairs), MTEB uses ``"all"`` (9,927).
+    data_dir : path, optional
+        A folder in SentEval's layout, which holds ``downstream/`` or ``senteval/downstream/``.
+    download : bool, default False
+        Fetch the set where it is found nowhere.
+    progress : bool, default True
+        Show a progress bar while fetching.
+    check_counts : bool, default True
+        Insist on the official number of scored pairs.
+    verify : {"sha256", "counts"}, optional
+        How strictly a download is checked; see `bertflow_lite.datasets.download.download_sts`.
+
+    Returns
+    -------
+    SentencePairs
+        The pairs that have a gold score, in the order of the files.
+
+    Raises
+    ------
+    ValueError
+        If the name or split is unknown (a file of your own is read by
+        `own_files.read_pairs`), or a file is not as it should be.
+    FileNotFoundError
+        If the set is not found; the message says what would help.
+
+    Examples
+    --------
+    >>> pairs = load_sts("mini-sts")
+    >>> pairs
+    SentencePairs('mini-sts', split='test': 420 pairs, 1 subset, gold 0.0 to 5.0)
+    >>> len(pairs.sentences)
+    840
+    """
+    _refuse_a_file(name)
+    name, split = _resolve(name, split)
+    if name == "mini-sts":
+        return _load_mini_sts()
+    check_data_dir(data_dir)
+    parts = _parts(name, split)
+    files = [file for part in parts for file in files_of(name, part)]
+    place, folder, reasons = _find(files, data_dir)
+    if folder is None and download:
+        place, folder = "the cache", download_sts(files, verify=verify, progress=progress)
+    if folder is None:
+        raise FileNotFoundError(
+            f"{name} ({split}) was not found: {'; '.join(reasons)}. One of these will help: set "
+            "BERTFLOW_DATA (or data_dir) to a folder in SentEval's layout, with downstream/STS and "
+            f"downstream/SICK in it; copy that folder to {tidy_path(cache_dir() / 'senteval')}; or "
+            f"call load_sts({name!r}, download=True) (on the command line: --download), which "
+            f"fetches it from {sts_url()}."
+        )
+    sentences1: list[str] = []
+    sentences2: list[str] = []
+    gold: list[float] = []
+    subsets: list[str] = []
+    for part in parts:
+        first, second, scores = read_part(folder, name, part)
+        if check_counts:
+            check_count(name, part, len(scores))
+        sentences1 += first
+        sentences2 += second
+        gold += scores
+        # The splits of one set are no subsets: STS-B and SICK-R are scored as a whole.
+        subsets += [name if name in FILES else part] * len(scores)
+    _log.info("%s (%s): %d pairs from %s", name, split, len(gold), place)
+    return SentencePairs(
+        name,
+        split,
+        tuple(sentences1),
+        tuple(sentences2),
+        np.array(gold, dtype=np.float64),
+        np.array(subsets, dtype=np.str_),
+        source=place,
+    )
+
+
+def _refuse_a_file(name: str | os.PathLike[str]) -> None:
+    """Point to `read_pairs` where the name is a file's."""
+    text = os.fspath(name)
+    ending = os.path.splitext(text)[1].lower()
+    if not isinstance(name, str) or ending in FORMATS or os.sep in text:
+        raise ValueError(
+            f"load_sts knows {', '.join(DATASETS)}. A file of your own pairs, such as "
+            f"{os.path.basename(text)!r}, is read by bertflow_lite.read_pairs(file)."
+        )
+
+
+def _resolve(name: str, split: str | None) -> tuple[str, str]:
+    """Turn what a caller may write into a name of `DATASETS` and a split."""
+
+    def squash(text: str) -> str:
+        return "".join(letter for letter in text.lower() if letter.isalnum())
+
+    known = {squash(one): one for one in DATASETS} | {"stsbenchmark": "stsb", "sick": "sick-r"}
+    found = known.get(squash(name))
+    if found is None:
+        close = difflib.get_close_matches(squash(name), known, n=3)
+        offer = [known[one] for one in close] or DATASETS
+        raise ValueError(f"There is no data set {name!r}. Did you mean {' or '.join(offer)}?")
+    wanted = "test" if split is None else split.lower()
+    if found in FILES:
+        splits = [*COUNTS[found], "all"]
+        wanted = "dev" if (found, wanted) == ("sick-r", "trial") else wanted
+    else:
+        splits = ["test"]
+        wanted = "test" if wanted == "all" else wanted
+    if wanted not in splits:
+        raise ValueError(f"{found} has no split {split!r}; it has {', '.join(splits)}.")
+    return found, wanted
+
+
+def _parts(name: str, split: str) -> list[str]:
+    return [split] if name in FILES and split != "all" else list(COUNTS[name])
+
+
+def _find(
+    files: list[str], data_dir: str | os.PathLike[str] | None
+) -> tuple[str, Path | None, list[str]]:
+    """Return the first place that has all `files`, its folder, and why earlier ones failed."""
+    inside = ("downstream", "senteval/downstream", "")
+    return find_files(files, data_dir, inside=inside, then={"the cache": cache_dir() / "senteval"})
+
+
+def _load_mini_sts() -> SentencePairs:
+    path = data_file("mini_sts.tsv")
+    titles = ("sentence1", "sentence2", "gold", "kind", "style")
+    first, second, gold, kinds, styles = read_table(path, titles)
+    return SentencePairs(
+        "mini-sts",
+        "test",
+        tuple(first),
+        tuple(second),
+        np.array(read_scores(gold, path, 2), dtype=np.float64),
+        np.full(len(gold), "mini-sts"),
+        np.array(kinds, dtype=np.str_),
+        np.array(styles, dtype=np.str_),
+        source="the package",
+    )

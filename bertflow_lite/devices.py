@@ -1,0 +1,228 @@
+"""When memory runs out: to know it, and to say what would have fitted."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "OutOfMemoryError",
+    "choose_bf16",
+    "computes_in_bfloat16",
+    "find_device",
+    "is_out_of_memory",
+    "largest_that_fits",
+    "to_numpy",
+]
+
+
+def _autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
+    types = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": None}
+    if precision == "auto":
+        gains = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if gains else None
+    if precision not in types:
+        raise ValueError(f"precision is {precision!r}; it must be auto, {', '.join(types)}.")
+    return types[precision]
+
+
+def find_device(device: str | torch.device | None = None) -> torch.device:
+    """Give the device to use.
+
+    Parameters
+    ----------
+    device : str or torch.device, optional
+        The one asked for; default (and ``"auto"``): CUDA, else Apple's MPS, else the CPU.
+
+    Returns
+    -------
+    torch.device
+
+    Examples
+    --------
+    >>> find_device("cpu")
+    device(type='cpu')
+    """
+    if device is not None and device != "auto":
+        try:
+            found = torch.device(device)
+            torch.empty(0, device=found)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            here = "cuda" if torch.cuda.is_available() else "cpu"
+            raise ValueError(
+                f"the device {str(device)!r} cannot be used here ({str(error).splitlines()[0]}). "
+                f"Leave the choice to the program, or take {here!r}."
+            ) from None
+        return found
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def to_numpy(values: ArrayLike, what: str) -> NDArray[Any]:
+    """Return numbers as a NumPy array, without a copy where they are one.
+
+    Parameters
+    ----------
+    values : array-like or torch tensor
+        A tensor may lie on a GPU, and may be in bfloat16: it comes back as float64.
+    what : str
+        What to call them in an error.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    ValueError
+        If they are a sparse matrix, ragged, or no numbers.
+
+    Examples
+    --------
+    >>> to_numpy([[1, 2]], "the vectors")
+    array([[1, 2]])
+    """
+    given: Any = values
+    if hasattr(given, "toarray") and not isinstance(given, np.ndarray):
+        raise ValueError(f"{what} is a sparse matrix; make it dense by its method toarray().")
+    if hasattr(given, "detach"):
+        given = given.detach().cpu().double().numpy()
+    try:
+        array = np.asarray(given)
+    except ValueError:
+        raise ValueError(f"{what} has rows of different lengths; all need the same.") from None
+    if array.dtype == object:  # such as a column of a table
+        with contextlib.suppress(TypeError, ValueError):
+            array = array.astype(np.float64)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{what} must hold numbers, but has the type {array.dtype}. (Sentences become vectors "
+            "by encoder.encode.)"
+        )
+    return array
+
+
+class OutOfMemoryError(MemoryError):
+    """There is not enough memory; the message says what fits."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Say whether an error means that memory has run out, on a GPU or off it.
+
+    Parameters
+    ----------
+    error : exception
+        Torch raises a RuntimeError for it on the CPU, and one of its own kinds on a GPU.
+
+    Examples
+    --------
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("shapes differ"))
+    (True, False)
+    """
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and (
+        "out of memory" in text or "can't allocate memory" in text
+    )
+
+
+def largest_that_fits(size: int, attempt: Callable[[int], object]) -> int:
+    """Halve a size until there is memory for it.
+
+    Parameters
+    ----------
+    size : int
+        What did not fit.
+    attempt : function of int
+        Does the work at a size and throws it away; raises where there is no memory.
+
+    Returns
+    -------
+    int
+        A size that fits; 0 if not even 1 does.
+
+    Examples
+    --------
+    >>> def attempt(size):
+    ...     if size > 50:
+    ...         raise MemoryError
+    >>> largest_that_fits(300, attempt)
+    37
+    """
+    while size > 1:
+        size //= 2
+        free_memory()
+        try:
+            attempt(size)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        else:
+            return size
+    return 0
+
+
+def free_memory() -> None:
+    """Give back what a failed attempt left behind."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        with contextlib.suppress(RuntimeError):
+            torch.cuda.empty_cache()
+
+
+logger = logging.getLogger(__name__)
+
+
+def computes_in_bfloat16(device: torch.device | str) -> bool:
+    """Say whether a device has units that compute in bfloat16.
+
+    Parameters
+    ----------
+    device : torch.device or str
+
+    Returns
+    -------
+    bool
+        For CUDA, whether the GPU has them itself (compute capability 8.0 or more); for a CPU,
+        whether torch finds AMX or AVX512-BF16.  False for everything else, Apple's GPUs among
+        it: not tried there.
+    """
+    kind = torch.device(device).type
+    if kind == "cuda":
+        return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
+    # Private to torch, so a later one may be without them.
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported") if kind == "cpu" else ()
+    return any(bool(getattr(torch.cpu, name, bool)()) for name in names)
+
+
+def choose_bf16(wanted: bool | None, device: torch.device | str) -> bool:
+    """Give what is wanted, or what is best on a device.
+
+    Parameters
+    ----------
+    wanted : bool, optional
+        None chooses by `computes_in_bfloat16`.
+    device : torch.device or str
+
+    Returns
+    -------
+    bool
+        True on other hardware is taken as it is said, with a warning: it works and is slow.
+    """
+    can = computes_in_bfloat16(device)
+    if wanted and not can:
+        logger.warning(
+            "bfloat16 is emulated on this %s, which is slow: say bf16=False (command line: "
+            "--no-bf16) for float32",
+            torch.device(device).type,
+        )
+    return can if wanted is None else wanted

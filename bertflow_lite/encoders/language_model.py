@@ -1,0 +1,358 @@
+"""A transformer with its prediction head: context vectors, word vectors, and the scores they give.
+
+A model's head is ``score(c, x) = h_c . w_x + b_x``.  A causal model has no bias as a rule, and h_c
+is the last hidden state.  A masked model sends the hidden state at [MASK] through a small network
+first (dense, GELU, LayerNorm) and adds a bias: that network is part of h_c, the bias of the score.
+Both are read at one place, the input of the output matrix, so that one code serves both.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertflow_lite.devices import find_device
+from bertflow_lite.encoders.models import PACKAGED_MODELS, load_model, packaged_path
+from bertflow_lite.text import check_sentences
+
+__all__ = [
+    "LanguageModel",
+    "Prediction",
+    "check_scores",
+    "fill_mask",
+    "head_inputs",
+    "load_language_model",
+    "scores",
+    "token_batches",
+]
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A transformer with its prediction head, frozen, and its tokenizer.
+
+    Attributes
+    ----------
+    name : str
+        The name it was asked for by.
+    kind : {"causal", "masked"}
+        Predicts the next token from what is left of it, or a [MASK] from both sides.
+    model : torch.nn.Module
+        A transformers model with its head.
+    tokenizer : PreTrainedTokenizerFast
+        Its tokenizer, with a padding token.
+    fingerprint : str
+        As in `LoadedModel`: it covers body, configuration and tokenizer.
+    """
+
+    name: str
+    kind: str
+    model: Any
+    tokenizer: Any
+    fingerprint: str
+
+    @property
+    def word_vectors(self) -> Tensor:
+        """The output matrix w, shape (n_vocabulary, dim)."""
+        weight: Tensor = self.model.get_output_embeddings().weight
+        return weight.detach()
+
+    @property
+    def bias(self) -> Tensor:
+        """The bias b, shape (n_vocabulary,); zeros where the head has none."""
+        bias: Tensor | None = self.model.get_output_embeddings().bias
+        return torch.zeros_like(self.word_vectors[:, 0]) if bias is None else bias.detach()
+
+
+def load_language_model(
+    name: str | os.PathLike[str],
+    *,
+    device: str | torch.device | None = None,
+    download: bool = False,
+) -> LanguageModel:
+    """Load a model together with its prediction head.
+
+    Parameters
+    ----------
+    name : str or path
+        ``"mini-bert"`` (masked), ``"smollm2"`` (causal), a folder with a transformers model, or a
+        hub id.
+    device : str or torch.device, optional
+        Default: CUDA where there is one, else Apple's MPS, else the CPU.
+    download : bool, default False
+        Allow a hub id that is not on this machine to be fetched.
+
+    Returns
+    -------
+    LanguageModel
+        In float32.
+
+    Raises
+    ------
+    ValueError
+        If the model was saved without a prediction head (as ``minilm`` was), or is of another
+        kind.
+    FileNotFoundError
+        If the model is not on this machine.
+
+    Examples
+    --------
+    >>> lm = load_language_model("mini-bert", device="cpu")
+    >>> lm.kind, tuple(lm.word_vectors.shape)
+    ('masked', (30522, 256))
+    """
+    name = os.fspath(name)
+    loaded = load_model(name, device="cpu", download=download)
+    names = loaded.model.config.architectures or ["no architecture"]
+    masked = "MaskedLM" in names[0]
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+    if name == "smollm2":  # its head is its embedding matrix: nothing more to load
+        model, masked = AutoModelForCausalLM.from_config(loaded.model.config), False
+        model.model = loaded.model
+        model.tie_weights()
+    elif masked or names[0].endswith(("CausalLM", "LMHeadModel")):
+        loader: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
+        place = packaged_path(name) if name in PACKAGED_MODELS else name
+        model, info = loader.from_pretrained(
+            place, dtype=torch.float32, local_files_only=True, output_loading_info=True
+        )
+        if info["missing_keys"]:
+            raise ValueError(
+                f"{name!r} lacks weights of its prediction head: {sorted(info['missing_keys'])}."
+            )
+    else:
+        raise ValueError(
+            f"{name!r} was saved as {names[0]}, which has no language-model head, so it defines no "
+            "p(x|c). Two that have one are here: 'mini-bert' (masked) and 'smollm2' (causal). "
+            "'bert-base-uncased', or any other masked or causal model, does too."
+        )
+    kind = "masked" if masked else "causal"
+    model = model.eval().requires_grad_(False).to(find_device(device))
+    return LanguageModel(name, kind, model, loaded.tokenizer, loaded.fingerprint)
+
+
+def scores(lm: LanguageModel, h: Tensor) -> Tensor:
+    """Scores ``h_c . w_x + b_x`` of all words in some contexts.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+    h : Tensor, shape (n, dim)
+        Context vectors (`head_inputs`).
+
+    Returns
+    -------
+    Tensor, shape (n, n_vocabulary)
+        Natural logarithms of p(x|c), but for a constant of each context.
+    """
+    return torch.addmm(lm.bias, h, lm.word_vectors.T)
+
+
+def check_scores(lm: LanguageModel, sentence: str) -> float:
+    """Largest difference between the model's own logits and `scores`, over one sentence.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+    sentence : str
+
+    Returns
+    -------
+    float
+        Rounding only, if the head is what this module takes it for.
+    """
+    tokens = lm.tokenizer(sentence, return_tensors="pt")["input_ids"].to(lm.word_vectors.device)
+    with torch.inference_mode():
+        logits = lm.model(input_ids=tokens).logits[0]
+        h = head_inputs(lm, [tuple(tokens[0].tolist())])[0]
+        return float((logits - scores(lm, h)).abs().max())
+
+
+def head_inputs(lm: LanguageModel, rows: Sequence[Sequence[int]]) -> Tensor:
+    """Context vectors at all positions of some rows of tokens.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+    rows : sequence of sequences of int, length n
+        Token ids; shorter rows are padded on the right, and the padding is hidden from attention.
+
+    Returns
+    -------
+    Tensor, shape (n, length of the longest, dim)
+        On the model's device.  What stands at a padded position means nothing.
+    """
+    device = lm.word_vectors.device
+    length = max(map(len, rows))
+    ids = torch.full((len(rows), length), int(lm.tokenizer.pad_token_id))
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = torch.tensor(row)
+        mask[i, : len(row)] = 1
+    caught: list[Tensor] = []
+
+    def catch(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:
+        caught.append(inputs[0])
+        return (inputs[0][:, :0],)  # no positions are left: the model computes no logits in vain
+
+    handle = lm.model.get_output_embeddings().register_forward_pre_hook(catch)
+    try:
+        with torch.inference_mode():
+            lm.model(input_ids=ids.to(device), attention_mask=mask.to(device))
+    finally:
+        handle.remove()
+    return caught[0]
+
+
+def token_batches(
+    rows: Iterable[tuple[int, ...]], tokens: int = 1024
+) -> Iterator[list[tuple[int, ...]]]:
+    """Group rows of tokens, sorted by length, into batches.
+
+    Parameters
+    ----------
+    rows : iterable of tuples of int
+        In order of their length, shortest first.
+    tokens : int, default 1024
+        Padded tokens in a batch, at most; a longer row is a batch by itself.
+
+    Yields
+    ------
+    list of tuples of int
+
+    Examples
+    --------
+    >>> list(token_batches([(1,), (2, 3), (4, 5)], 4))
+    [[(1,), (2, 3)], [(4, 5)]]
+    """
+    batch: list[tuple[int, ...]] = []
+    for row in rows:
+        if batch and (len(batch) + 1) * len(row) > tokens:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+_BLOCK = 64  # masks whose scores are held at once: 8 MB for BERT's vocabulary in float32
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A piece for a hole.
+
+    Attributes
+    ----------
+    token : str
+        As the tokenizer writes it; in BERT's vocabulary, ``##`` marks a piece that goes on a word.
+    probability : float
+        p(x|c), between 0 and 1, summing to 1 over the vocabulary.
+    """
+
+    token: str
+    probability: float
+
+
+def fill_mask(
+    lm: LanguageModel, sentences: Sequence[str], *, k: int = 5, batch_tokens: int = 1024
+) -> list[list[Prediction]]:
+    """Guess the masked pieces of sentences.
+
+    Where a sentence has several masks, each is guessed by itself while the others stay masked:
+    the guesses need not go together.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+        A masked one (`load_language_model`).
+    sentences : sequence of str
+        Each with one or more masks, written as the tokenizer writes them (``[MASK]`` in BERT).
+    k : int, default 5
+        Guesses for a mask.
+    batch_tokens : int, default 1024
+        Padded tokens in a batch.
+
+    Returns
+    -------
+    list of lists of Prediction
+        One list for each mask, most probable first: the masks of the first sentence from left to
+        right, then those of the second, and so on.
+
+    Raises
+    ------
+    ValueError
+        If the model is a causal one or its tokenizer has no mask, a sentence has no mask or is too
+        long for the model, or k does not lie between 1 and the size of the vocabulary.
+
+    Examples
+    --------
+    >>> from bertflow_lite.encoders.language_model import load_language_model
+    >>> lm = load_language_model("mini-bert", device="cpu")
+    >>> guesses = fill_mask(lm, ["She plays the [MASK].", "The [MASK] is [MASK]."], k=3)
+    >>> [len(guess) for guess in guesses]
+    [3, 3, 3]
+    """
+    texts = check_sentences(sentences)
+    if lm.kind != "masked":
+        raise ValueError(
+            f"{lm.name!r} predicts the next token from what is left of it, so it fills no masks: "
+            "use a masked model, such as 'mini-bert'."
+        )
+    if lm.tokenizer.mask_token is None:
+        raise ValueError(f"the tokenizer of {lm.name!r} has no mask: take a folder that names one.")
+    if not 1 <= k <= len(lm.word_vectors):
+        raise ValueError(f"k is {k}; it must lie between 1 and {len(lm.word_vectors)}.")
+    if not texts:
+        return []
+    rows = [tuple(row) for row in lm.tokenizer(texts, verbose=False)["input_ids"]]
+    places = {row: _masks(lm, i, texts[i], row) for i, row in enumerate(rows)}
+    found: dict[tuple[int, ...], list[list[Prediction]]] = {}
+    for batch in token_batches(sorted(places, key=len), batch_tokens):
+        states = head_inputs(lm, batch)
+        at = [(i, place) for i, row in enumerate(batch) for place in places[row]]
+        h = torch.stack([states[i, place] for i, place in at])
+        for (i, _), guess in zip(at, _best(lm, h, k), strict=True):
+            found.setdefault(batch[i], []).append(guess)
+    return [guess for row in rows for guess in found[row]]
+
+
+def _masks(lm: LanguageModel, number: int, text: str, row: tuple[int, ...]) -> list[int]:
+    """Give the positions of the masks, or say what is wrong with the sentence."""
+    limits = (
+        getattr(lm.model.config, "max_position_embeddings", None),
+        lm.tokenizer.model_max_length,
+    )
+    most = min(limit for limit in limits if limit is not None)
+    if len(row) > most:
+        raise ValueError(
+            f"sentence {number} has {len(row)} tokens; {lm.name!r} takes {most} at most. Cut it."
+        )
+    places = [i for i, token in enumerate(row) if token == lm.tokenizer.mask_token_id]
+    if not places:
+        shown = text if len(text) <= 40 else f"{text[:40]}..."
+        raise ValueError(
+            f"sentence {number} has no mask: {shown!r}. Write {lm.tokenizer.mask_token} in place "
+            "of a word."
+        )
+    return places
+
+
+def _best(lm: LanguageModel, h: torch.Tensor, k: int) -> list[list[Prediction]]:
+    guesses = []
+    for part in h.split(_BLOCK):
+        with torch.inference_mode():
+            best = torch.softmax(scores(lm, part), dim=1).topk(k)
+        for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+            if not all(map(math.isfinite, values)):
+                raise FloatingPointError(f"the scores of {lm.name!r} are no numbers.")
+            tokens = lm.tokenizer.convert_ids_to_tokens(ids)
+            guesses.append([Prediction(*pair) for pair in zip(tokens, values, strict=True)])
+    return guesses

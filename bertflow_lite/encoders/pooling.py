@@ -1,0 +1,139 @@
+"""Which hidden states make a sentence embedding: names, indices, and how they are pooled.
+
+Indices are those of transformers' ``hidden_states``: 0 is the embedding layer, k the output of
+block k, -1 the last.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from numbers import Integral
+
+import torch
+from torch import Tensor
+
+__all__ = ["LAYER_NAMES", "LayerChoice", "LayersArgument", "resolve_layers"]
+
+
+def pool(states: Tensor, mask: Tensor, slot: str) -> Tensor:
+    """Pool one hidden state over its tokens.
+
+    Parameters
+    ----------
+    states : Tensor, shape (batch, tokens, dim)
+        A hidden state.
+    mask : Tensor, shape (batch, tokens)
+        1 for a token, 0 for padding.
+    slot : str
+        ``"mean:k"`` or ``"cls:k"``.
+
+    Returns
+    -------
+    Tensor, shape (batch, dim), float32
+        The masked mean; a sentence without any token gives the zero vector.
+    """
+    states = states.float()
+    if slot.startswith("cls"):
+        return states[:, 0]
+    weight = mask.unsqueeze(2).to(states.dtype)
+    # torch.where, not a product: an all-padding row may hold NaN, and NaN times 0 is NaN.
+    total = torch.where(weight > 0, states, 0.0).sum(dim=1)
+    return total / weight.sum(dim=1).clamp(min=1)
+
+
+LayersArgument = str | int | tuple[int, ...]
+"""A layer choice: a name, a hidden state, or several hidden states to average."""
+LAYER_NAMES: dict[str, tuple[int, ...]] = {
+    "cls": (-1,),
+    "last": (-1,),
+    "last2avg": (-1, -2),  # as the paper says
+    "first-last": (1, -1),  # as its code does
+    "embeddings-last": (0, -1),  # as SimCSE did until January 2022, and the PyTorch port
+}
+"""Layer choices that have a name; the hidden states that each one averages."""
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """One way to make a sentence vector.
+
+    Attributes
+    ----------
+    label : str
+        The name or the indices, as given.
+    pooling : {"mean", "cls"}
+        Mean over the tokens that the attention mask keeps, [CLS] and [SEP] included; or the
+        first token, [CLS].
+    indices : tuple of int
+        Hidden states to average, counted from 0.
+    """
+
+    label: str
+    pooling: str
+    indices: tuple[int, ...]
+
+    @property
+    def slots(self) -> list[str]:
+        """What is pooled for this choice, one entry for each hidden state."""
+        return [f"{self.pooling}:{index}" for index in self.indices]
+
+
+def resolve_layers(layers: LayersArgument, n_states: int) -> LayerChoice:
+    """Turn a layer name, an index or a tuple of indices into a `LayerChoice`.
+
+    Parameters
+    ----------
+    layers : str, int or tuple of int
+        A key of `LAYER_NAMES`, an index, or several whose hidden states are averaged.  The
+        command line's ``"4"`` and ``"1,6"`` are understood too.
+    n_states : int
+        Number of hidden states of the model: its blocks plus one.
+
+    Returns
+    -------
+    LayerChoice
+
+    Raises
+    ------
+    ValueError
+        For an unknown name (the closest one is offered) or an index outside the model.
+
+    Examples
+    --------
+    >>> resolve_layers("first-last", 7)
+    LayerChoice(label='first-last', pooling='mean', indices=(1, 6))
+    """
+    if isinstance(layers, str) and layers not in LAYER_NAMES:
+        try:
+            numbers = tuple(int(part) for part in layers.split(","))
+        except ValueError:
+            close = difflib.get_close_matches(layers, LAYER_NAMES, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ValueError(
+                f"unknown layers {layers!r}: give one of {', '.join(LAYER_NAMES)}, an index, or a "
+                f"tuple of indices.{hint}"
+            ) from None
+        return resolve_layers(numbers, n_states)
+    label = layer_label(layers)
+    if isinstance(layers, str):
+        indices = LAYER_NAMES[layers]
+    else:
+        indices = layers if isinstance(layers, tuple) else (layers,)
+    if not indices:
+        raise ValueError("layers is an empty tuple: name at least one hidden state.")
+    if not all(isinstance(index, Integral) for index in indices):
+        raise ValueError(f"layers {label!r} holds something that is not a whole number.")
+    for index in indices:
+        if not -n_states <= index < n_states:
+            raise ValueError(
+                f"layers {label!r} asks for hidden state {index}; this model has {n_states} "
+                f"(0 is the embedding layer, {n_states - 1} the last block)."
+            )
+    counted = tuple(int(index) % n_states for index in indices)
+    return LayerChoice(label, "cls" if label == "cls" else "mean", counted)
+
+
+def layer_label(layers: LayersArgument) -> str:
+    """Name a layer choice as the keys of ``encode``'s dict do: the name, or ``"1,6"``."""
+    return ",".join(map(str, layers)) if isinstance(layers, tuple) else str(layers)

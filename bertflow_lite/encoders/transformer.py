@@ -1,0 +1,386 @@
+"""Sentences to embeddings: one forward pass, any number of layer choices, nothing done twice."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from bertflow_lite.devices import (
+    OutOfMemoryError,
+    _autocast_type,
+    find_device,
+    free_memory,
+    is_out_of_memory,
+)
+from bertflow_lite.encoders.cache import EmbeddingCache
+from bertflow_lite.encoders.models import LoadedModel, load_model
+from bertflow_lite.encoders.pooling import LayerChoice, LayersArgument, pool, resolve_layers
+from bertflow_lite.encoders.word_vectors import WordVectorEncoder, load_glove
+from bertflow_lite.files import cache_dir
+from bertflow_lite.text import check_sentences
+
+__all__ = ["Encoder", "load_encoder"]
+
+logger = logging.getLogger(__name__)
+Embeddings = NDArray[np.float32]
+# Sentences are looked up, tokenized and stored in shards of this many, so that memory stays
+# bounded and an interrupted run loses little.
+SHARD = 4096
+# Finished rows of a shard are stored at least this often, for the run that is killed outright.
+KEEP_SECONDS = 20.0
+# Padded tokens in one batch.  A GPU wants many; on a CPU, where it is for each thread, what a block
+# computes should stay in the thread's cache (of MiniLM 2048 tokens take 1.4 times as long as 512).
+BATCH_TOKENS = {"cpu": 512, "mps": 16384, "cuda": 65536}
+
+
+def load_encoder(
+    name: str | os.PathLike[str],
+    *,
+    max_length: int = 64,
+    device: str | torch.device | None = None,
+    precision: str = "auto",
+    download: bool = False,
+    cache: bool = True,
+) -> Encoder | WordVectorEncoder:
+    """Load a sentence encoder by name.
+
+    Parameters
+    ----------
+    name : str or path
+        ``"minilm"``, ``"smollm2"``, ``"mini-bert"``, ``"glove"``, a folder with a transformers
+        model, or a hub id.
+    max_length : int, default 64
+        Longest sentence in tokens, special tokens included (Appendix B: 64).  The rest of a longer
+        one is cut off, and a warning is logged.
+    device : str or torch.device, optional
+        Default: CUDA where there is one, else Apple's MPS, else the CPU.
+    precision : {"auto", "float32", "bfloat16", "float16"}, default "auto"
+        Autocast type of the forward pass.  ``"auto"`` is bfloat16 on a GPU that has it and
+        float32 elsewhere, so that CPU results are the same on every machine.
+    download : bool, default False
+        Allow a hub model that is not on this machine to be fetched.
+    cache : bool, default True
+        Keep the vectors on disk (see `cache.EmbeddingCache`).
+
+    Returns
+    -------
+    Encoder or WordVectorEncoder
+        Both have ``encode(sentences, layers=...)``, ``name``, ``dim`` and ``fingerprint``.  Word
+        vectors read the whole sentence, on the CPU and in float32, whatever is asked for: the
+        settings are checked all the same, and a warning is logged where they ask for another.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the model is not on this machine; the message says how to get it.
+    ValueError
+        If ``max_length`` or ``precision`` does not fit the model, or ``device`` is not here.
+
+    Examples
+    --------
+    >>> encoder = load_encoder("minilm", device="cpu")
+    >>> encoder
+    Encoder('minilm', dim=384, n_layers=6, max_length=64, device='cpu')
+    """
+    length = _whole(max_length)
+    if os.fspath(name) == "glove":
+        _check_unused(length, device, precision)
+        return load_glove()
+    loaded = load_model(name, device=device, download=download)
+    return Encoder(loaded, max_length=length, precision=precision, cache=cache)
+
+
+class Encoder:
+    """A frozen transformer that turns sentences into vectors.
+
+    Parameters
+    ----------
+    loaded : LoadedModel
+        The transformer and its tokenizer (`load_model`).
+    max_length, precision, cache
+        See `load_encoder`.
+
+    Attributes
+    ----------
+    name, fingerprint : str
+        The model's name and the digest of its weights.
+    dim : int
+        Width of the vectors.
+    n_layers : int
+        Number of blocks; there is one hidden state more than blocks.
+
+    Notes
+    -----
+    Vectors are cached under the fingerprint that the weights had when the encoder was made, with
+    ``max_length`` and the precision.  ``max_length`` may be changed later.  Who changes ``model``
+    or ``tokenizer`` in place (trains it, say) must make the encoder with ``cache=False``, else the
+    old weights' vectors come back, and the new ones' are kept under the old name.
+
+    Examples
+    --------
+    >>> encoder = Encoder(load_model("minilm", device="cpu"))
+    >>> vectors = encoder.encode(["A cat sat.", "It rained."], layers="first-last")
+    >>> vectors.shape, vectors.dtype
+    ((2, 384), dtype('float32'))
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        *,
+        max_length: int = 64,
+        precision: str = "auto",
+        cache: bool = True,
+    ) -> None:
+        self.name = loaded.name
+        self.fingerprint = loaded.fingerprint
+        self.model = loaded.model
+        self.tokenizer = loaded.tokenizer
+        self.device: torch.device = next(loaded.model.parameters()).device
+        self.dim = int(loaded.model.config.hidden_size)
+        self.n_layers = int(loaded.model.config.num_hidden_layers)
+        self.autocast = _autocast_type(precision, self.device)
+        self._cache_folder = cache_dir() / "embeddings" if cache else None
+        self.max_length = max_length
+
+    @property
+    def max_length(self) -> int:
+        """Longest sentence in tokens.  When it is changed, the cache changes with it."""
+        return self._max_length
+
+    @max_length.setter
+    def max_length(self, max_length: int) -> None:
+        self._max_length = self._check_max_length(max_length)
+        kind = "float32" if self.autocast is None else str(self.autocast).removeprefix("torch.")
+        key = f"{self.fingerprint}-len{self._max_length}-{kind}"
+        self._cache = EmbeddingCache(self._cache_folder, key, self.dim)
+
+    def __repr__(self) -> str:
+        return (
+            f"Encoder({self.name!r}, dim={self.dim}, n_layers={self.n_layers}, "
+            f"max_length={self.max_length}, device={str(self.device)!r})"
+        )
+
+    @overload
+    def encode(
+        self, sentences: Sequence[str], layers: LayersArgument = ..., *, progress: bool = ...
+    ) -> Embeddings: ...
+    @overload
+    def encode(
+        self, sentences: Sequence[str], layers: list[LayersArgument], *, progress: bool = ...
+    ) -> dict[str, Embeddings]: ...
+    def encode(
+        self,
+        sentences: Sequence[str],
+        layers: LayersArgument | list[LayersArgument] = "last2avg",
+        *,
+        progress: bool = False,
+    ) -> Embeddings | dict[str, Embeddings]:
+        """Encode sentences.
+
+        A sentence of more than ``max_length`` tokens is cut, and one warning is logged that counts
+        them, among those that were not in the cache.
+
+        Parameters
+        ----------
+        sentences : sequence of str, length n
+            The sentences; repeats are encoded once.  A special token that is written out in one
+            (``[SEP]``) counts as that token, as in transformers and sentence-transformers.
+        layers : str, int, tuple of int, or a list of these, default "last2avg"
+            A layer choice: ``"cls"``, ``"last"``, ``"last2avg"``, ``"first-last"``,
+            ``"embeddings-last"``, an index into the hidden states, or a tuple of indices to
+            average.  A *list* asks for several choices from one forward pass.
+        progress : bool, default False
+            Show a progress bar.
+
+        Returns
+        -------
+        ndarray, shape (n, dim), float32
+            Row i is the embedding of ``sentences[i]``.  For a list: a dict from each choice's
+            label to such an array.
+
+        Raises
+        ------
+        ValueError
+            For unknown layers, or input that is not a sequence of well-formed strings.
+        """
+        texts = check_sentences(sentences)
+        several = isinstance(layers, list)
+        asked: list[LayersArgument] = layers if isinstance(layers, list) else [layers]
+        choices = [resolve_layers(choice, self.n_layers + 1) for choice in asked]
+        if not choices:
+            raise ValueError("layers is an empty list: name at least one layer choice.")
+        if any(choice.pooling == "cls" for choice in choices) and self.tokenizer.cls_token is None:
+            raise ValueError(
+                f"layers 'cls' needs a [CLS] token, and the tokenizer of {self.name!r} has none."
+            )
+        row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        pooled = self._pooled(list(row_of), choices, progress)
+        rows = np.fromiter((row_of[text] for text in texts), dtype=np.intp, count=len(texts))
+        result = {}
+        for choice in choices:
+            total = np.zeros((len(row_of), self.dim), dtype=np.float32)
+            for slot in choice.slots:
+                total += pooled[slot]
+            result[choice.label] = total[rows] / np.float32(len(choice.slots))
+        return result if several else result[choices[0].label]
+
+    def _pooled(
+        self, texts: list[str], choices: list[LayerChoice], progress: bool
+    ) -> dict[str, Embeddings]:
+        """Pool each hidden state that any choice needs, for each text: from the cache, or anew."""
+        slots = list(dict.fromkeys(slot for choice in choices for slot in choice.slots))
+        pooled = {slot: np.empty((len(texts), self.dim), dtype=np.float32) for slot in slots}
+        new = cut = 0
+        with tqdm(total=len(texts), desc="encode", unit="sentence", disable=not progress) as bar:
+            for start in range(0, len(texts), SHARD):
+                shard = texts[start : start + SHARD]
+                view = {slot: pooled[slot][start : start + SHARD] for slot in slots}
+                known = np.logical_and.reduce([self._cache.read(shard, s, view[s]) for s in slots])
+                bar.update(int(known.sum()))
+                unknown = np.flatnonzero(~known)
+                ids, n_cut = self._tokenize([shard[row] for row in unknown])
+                new, cut = new + len(unknown), cut + n_cut
+                done: list[int] = []
+                kept_at = time.monotonic()
+                try:
+                    for rows in self._encode_rows(ids, unknown, view):
+                        done.extend(rows)
+                        bar.update(len(rows))
+                        if time.monotonic() - kept_at > KEEP_SECONDS:
+                            self._keep(shard, done, view)
+                            kept_at = time.monotonic()
+                finally:  # also when interrupted: what was encoded is kept
+                    self._keep(shard, done, view)
+        if cut:
+            logger.warning(
+                "%d of %d sentences were cut at %d tokens; a larger max_length reads more",
+                cut, new, self.max_length,
+            )  # fmt: skip
+        return pooled
+
+    def _tokenize(self, texts: list[str]) -> tuple[list[list[int]], int]:
+        """Give the token ids of each text, cut at ``max_length``, and how many were cut."""
+        if not texts:
+            return [], 0
+        found = self.tokenizer(
+            texts, truncation=True, max_length=self.max_length, return_attention_mask=False
+        )
+        ids: list[list[int]] = found["input_ids"]
+        if found.encodings is not None:  # a fast tokenizer keeps what it cut off
+            return ids, sum(bool(one.overflowing) for one in found.encodings)
+        full = [text for text, one in zip(texts, ids, strict=True) if len(one) == self.max_length]
+        whole = self.tokenizer(full, verbose=False)["input_ids"] if full else []
+        return ids, sum(len(one) > self.max_length for one in whole)
+
+    def _keep(self, shard: list[str], done: list[int], view: dict[str, Embeddings]) -> None:
+        """Move the finished rows into the cache, and forget that they were waiting for it."""
+        for slot, vectors in view.items() if done else ():
+            self._cache.write([shard[row] for row in done], slot, vectors[done])
+        done.clear()
+
+    def _encode_rows(
+        self, ids: list[list[int]], rows: NDArray[np.intp], view: dict[str, Embeddings]
+    ) -> Iterator[NDArray[np.intp]]:
+        """Run the model over some rows, longest first; yield the rows of each batch when done."""
+        lengths = np.array([len(tokens) for tokens in ids])
+        # Sentences of like length share a batch, so that little of it is padding.  The longest
+        # come first: if memory is short, it shows at once.
+        order = np.argsort(-lengths, kind="stable")
+        tokens_in_batch = BATCH_TOKENS.get(self.device.type, 2048)
+        if self.device.type == "cpu":
+            tokens_in_batch *= torch.get_num_threads()
+        position = 0
+        while position < len(order):
+            longest = max(int(lengths[order[position]]), 1)
+            size = max(1, tokens_in_batch // longest)
+            batch = order[position : position + size]
+            position += len(batch)
+            try:
+                vectors = self._forward([ids[i] for i in batch], list(view))
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if len(batch) == 1:
+                    raise OutOfMemoryError(
+                        f"no memory on {self.device} for one sentence of {longest} tokens. Lower "
+                        f"max_length (now {self.max_length}), or use device='cpu'."
+                    ) from error
+                tokens_in_batch = longest * (len(batch) // 2)
+                position -= len(batch)
+                logger.warning(
+                    "no memory on %s for %d sentences of %d tokens at once: going on with %d",
+                    self.device, len(batch), longest, len(batch) // 2,
+                )  # fmt: skip
+                free_memory()
+                continue
+            for slot, values in vectors.items():
+                if not torch.isfinite(values).all():
+                    raise ValueError(
+                        f"{self.name!r} gave a non-finite vector in hidden state "
+                        f"{slot.split(':')[1]} (precision {self.autocast or 'float32'}). "
+                        "Try precision='float32'; if that is what you have, the weights are broken."
+                    )
+                view[slot][rows[batch]] = values.cpu().numpy()
+            yield rows[batch]
+
+    def _forward(self, ids: list[list[int]], slots: list[str]) -> dict[str, Tensor]:
+        self.model.eval()  # whatever a caller did to it: dropout has no place in an embedding
+        longest = max(max(len(tokens) for tokens in ids), 1)
+        padding = self.tokenizer.pad_token_id or 0  # masked, so any token would do
+        padded = torch.full((len(ids), longest), padding, dtype=torch.long)
+        mask = torch.zeros((len(ids), longest), dtype=torch.long)
+        for row, tokens in enumerate(ids):
+            padded[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
+            mask[row, : len(tokens)] = 1
+        padded, mask = padded.to(self.device), mask.to(self.device)
+        with (
+            torch.inference_mode(),
+            torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None),
+        ):
+            states = self.model(
+                input_ids=padded, attention_mask=mask, output_hidden_states=True
+            ).hidden_states
+        return {slot: pool(states[int(slot.split(":")[1])], mask, slot) for slot in slots}
+
+    def _check_max_length(self, max_length: int) -> int:
+        max_length = _whole(max_length)
+        limit = int(getattr(self.model.config, "max_position_embeddings", max_length))
+        limit = min(limit, self.tokenizer.model_max_length)  # RoBERTa: 512 of its 514 positions
+        if not 3 <= max_length <= limit:
+            raise ValueError(
+                f"max_length is {max_length}; {self.name!r} takes 3 to {limit} tokens."
+            )
+        return max_length
+
+
+def _whole(max_length: int) -> int:
+    try:
+        if isinstance(max_length, bool):
+            raise TypeError
+        return operator.index(max_length)
+    except TypeError:
+        raise ValueError(
+            f"max_length is {max_length!r}; give a whole number of tokens, such as 64."
+        ) from None
+
+
+def _check_unused(max_length: int, device: str | torch.device | None, precision: str) -> None:
+    """Check what was asked of word vectors, which have no use for it."""
+    if max_length < 1:
+        raise ValueError(f"max_length is {max_length}; give a number of tokens from 1 up.")
+    _autocast_type(precision, find_device(device))
+    if max_length != 64:  # the default of all encoders
+        logger.warning("glove reads whole sentences: max_length=%d changes nothing", max_length)
+    if precision not in ("auto", "float32"):
+        logger.warning("glove is kept in float32: precision=%r changes nothing", precision)

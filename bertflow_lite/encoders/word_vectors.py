@@ -1,0 +1,100 @@
+"""Averages of GloVe word vectors: the baseline that BERT's averages lose to (Table 2)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from bertflow_lite.encoders.models import packaged_path
+from bertflow_lite.encoders.pooling import layer_label
+from bertflow_lite.text import check_sentences, split_words
+
+__all__ = ["WordVectorEncoder", "load_glove"]
+
+
+class WordVectorEncoder:
+    """Sentence vector = mean of the vectors of its words; words without a vector are left out.
+
+    Parameters
+    ----------
+    vectors : ndarray, shape (n_words, dim), float32
+        One row for each word; it may be a read-only memory map.
+    words : sequence of str, length n_words
+        The words, most frequent first.
+    name : str
+        What to call it.
+
+    Examples
+    --------
+    >>> encoder = WordVectorEncoder(np.eye(3, dtype=np.float32), ["a", "cat", "sat"], "three words")
+    >>> encoder.encode(["A cat.", "unknown"])
+    array([[0.5, 0.5, 0. ],
+           [0. , 0. , 0. ]], dtype=float32)
+    """
+
+    def __init__(self, vectors: NDArray[np.float32], words: Sequence[str], name: str) -> None:
+        self.name = name
+        self.vectors = vectors
+        self.row_of = {word: row for row, word in enumerate(words)}
+        self.dim = int(vectors.shape[1])
+        digest = hashlib.sha256("\n".join(words).encode())
+        digest.update(np.ascontiguousarray(vectors).data)
+        self.fingerprint = digest.hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        return f"WordVectorEncoder({self.name!r}, dim={self.dim}, n_words={len(self.row_of)})"
+
+    def encode(
+        self, sentences: Sequence[str], layers: Any = "mean", *, progress: bool = False
+    ) -> Any:
+        """Average the word vectors of each sentence.
+
+        Parameters
+        ----------
+        sentences : sequence of str, length n
+            The sentences.
+        layers : str, default "mean"
+            Word vectors have one layer only: whatever is asked for, the mean comes back, so that
+            the same code serves both kinds of encoder.  A list gives a dict, as for `Encoder`.
+        progress : bool, default False
+            Show a progress bar.
+
+        Returns
+        -------
+        ndarray, shape (n, dim), float32
+            A sentence of unknown words only gives the zero vector.
+        """
+        texts = check_sentences(sentences)
+        out = np.zeros((len(texts), self.dim), dtype=np.float32)
+        for row, text in enumerate(tqdm(texts, desc="encode", disable=not progress)):
+            known = [self.row_of[word] for word in split_words(text) if word in self.row_of]
+            if known:
+                out[row] = self.vectors[known].mean(axis=0)
+        return {layer_label(choice): out for choice in layers} if isinstance(layers, list) else out
+
+
+@lru_cache(maxsize=1)
+def load_glove() -> WordVectorEncoder:
+    """Load GloVe 6B, 50-d, 400,000 words, from its package.
+
+    Returns
+    -------
+    WordVectorEncoder
+
+    Raises
+    ------
+    FileNotFoundError
+        If the package is not installed; the message has the pip command.
+    """
+    import pandas as pd
+
+    folder = packaged_path("glove")
+    vectors = np.load(folder / "glove_6B_50d_emb.npy", mmap_mode="r", allow_pickle=False)
+    words = pd.read_parquet(folder / "glove_6B_index.parquet")["index"].astype(str).tolist()
+    return WordVectorEncoder(vectors, words, "glove")

@@ -1,0 +1,424 @@
+"""Does a similarity see more than shared words?  Pairs whose word overlap is held fixed.
+
+Where all pairs of a comparison share equally many words, counting words does not help.  Three ways
+to get there: compare within bins of overlap (`within_overlap`), compare pairs of pairs with the
+same overlap (`matched_accuracy`), and put a paraphrase against the same sentence with two words
+swapped, which shares all its words (`swap_words`, `contest_share`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bertflow_lite.datasets.pairs import SentencePairs
+from bertflow_lite.datasets.qnli import load_qnli
+from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.experiments.controls.runs import System, gather_similarities, to_triple
+from bertflow_lite.experiments.controls.statistics import bootstrap_systems
+from bertflow_lite.experiments.controls.words import WEIGHTINGS, WordCountEncoder, idf_weights
+from bertflow_lite.experiments.scoring import Target, sts_target
+from bertflow_lite.measures.similarity import Floats, as_values, auc, spearman
+from bertflow_lite.measures.spelling import edit_distances
+from bertflow_lite.text import split_words
+
+__all__ = [
+    "OVERLAPS",
+    "Overlap",
+    "contest_share",
+    "make_swaps",
+    "matched_accuracy",
+    "run_answers",
+    "run_kinds",
+    "run_swaps",
+    "run_within",
+    "swap_words",
+    "within_overlap",
+    "word_overlap",
+]
+
+Overlap = Literal["jaccard", "edit"]
+OVERLAPS: tuple[Overlap, ...] = ("jaccard", "edit")
+
+
+def word_overlap(first: Sequence[str], second: Sequence[str], kind: Overlap = "jaccard") -> Floats:
+    """Measure how many words two sentences share, pair by pair, from 0 to 1; shape (n,).
+
+    Parameters
+    ----------
+    first, second : sequence of str, length n
+        The sentences of the pairs.
+    kind : {"jaccard", "edit"}, default "jaccard"
+        ``"jaccard"``: size of the intersection over size of the union of the two sets of words,
+        punctuation left out; order does not count.  ``"edit"``: 1 minus the Levenshtein distance
+        over words, divided by the longer sentence's length; order counts.
+    """
+    if kind == "edit":
+        return 1 - edit_distances(first, second, "words and marks", normalize=True)
+    if kind != "jaccard":
+        raise ValueError(f"kind is {kind!r}; it must be 'jaccard' or 'edit'.")
+    shares = []
+    for texts in zip(first, second, strict=True):
+        a, b = ({word for word in split_words(text) if word[0].isalnum()} for text in texts)
+        shares.append(len(a & b) / len(a | b) if a | b else 1.0)
+    return np.array(shares)
+
+
+def within_overlap(pairs: SentencePairs, overlap: ArrayLike, bins: int = 10) -> SentencePairs:
+    """Give the same pairs, with bins of like overlap for subsets.
+
+    `score_sts` on the result gives, as ``wmean``, the correlation with gold within bins, averaged
+    over pairs: what a similarity knows beyond (coarsely measured) overlap.
+
+    Parameters
+    ----------
+    pairs : SentencePairs
+    overlap : array-like, shape (n_pairs,)
+        From `word_overlap`.
+    bins : int, default 10
+        Number of bins, as equal in size as ties allow: pairs of equal overlap stay together.
+    """
+    values = as_values(overlap, "the overlap")
+    if len(values) != len(pairs) or bins < 1:
+        raise ValueError(
+            f"There are {len(values)} overlaps, {len(pairs)} pairs and {bins} bins; "
+            "each pair needs one overlap, and there must be a bin."
+        )
+    edges = np.unique(np.quantile(values, np.arange(1, bins) / bins, method="lower"))
+    index = np.searchsorted(edges, values, side="left")
+    return replace(pairs, subsets=np.array([f"overlap {i:02d}" for i in index]))
+
+
+def matched_accuracy(
+    gold: ArrayLike,
+    overlap: ArrayLike,
+    similarities: Mapping[str, ArrayLike],
+    *,
+    least_gap: float = 1.0,
+    tolerance: float = 0.0,
+    min_overlap: float = 0.0,
+) -> tuple[dict[str, float], int]:
+    """Count how often, of two pairs with the same overlap, the one rated higher gets more.
+
+    All pairs of pairs are taken whose overlaps differ by at most ``tolerance`` and whose gold
+    scores differ by at least ``least_gap``.
+
+    Parameters
+    ----------
+    gold, overlap : array-like, shape (n_pairs,)
+    similarities : mapping of str to array-like, shape (n_pairs,)
+        By system.
+    least_gap : float, default 1.0
+        Smallest difference of gold scores.
+    tolerance : float, default 0.0
+        Largest difference of overlaps.
+    min_overlap : float, default 0.0
+        Leave out pairs that share less: most pairs without a shared word are just unrelated.
+
+    Returns
+    -------
+    shares : dict of str to float
+        Percent of pairs of pairs in the right order, a tie counting half; 50 is guessing.
+    n : int
+        Number of pairs of pairs.
+
+    Raises
+    ------
+    ValueError
+        If there is no such pair of pairs.
+    """
+    ratings, shared = as_values(gold, "gold"), as_values(overlap, "the overlap")
+    kept = np.flatnonzero(shared >= min_overlap)
+    order = kept[np.argsort(shared[kept], kind="stable")]
+    last = np.searchsorted(shared[order], shared[order] + tolerance + 1e-12, side="right")
+    values = {name: as_values(one, name) for name, one in similarities.items()}
+    right, n = dict.fromkeys(values, 0.0), 0
+    for position, row in enumerate(order):
+        others = order[position + 1 : last[position]]
+        gap = ratings[row] - ratings[others]
+        others, gap = others[np.abs(gap) >= least_gap], gap[np.abs(gap) >= least_gap]
+        n += len(others)
+        for name, one in values.items():
+            sign = np.sign(one[row] - one[others]) * np.sign(gap)
+            right[name] += float((sign + 1).sum() / 2)
+    if n == 0:
+        raise ValueError("No two pairs have the same overlap and gold scores that far apart.")
+    return {name: 100 * count / n for name, count in right.items()}, n
+
+
+def swap_words(sentence: str, weights: Mapping[str, float]) -> str | None:
+    """Exchange the two words of a sentence with the largest weights, keeping all else in place.
+
+    With weights that grow with rarity (`idf_weights`) these are mostly content words.  The result
+    has the same bag of words.  Nobody has rated it: mostly it says something else or nothing
+    sensible, but "cats and dogs" becomes "dogs and cats".
+
+    Parameters
+    ----------
+    sentence : str
+    weights : mapping of str to float
+        Weight of each lower-cased word; words that are not in it, or hold no letter, stay.
+
+    Returns
+    -------
+    str or None
+        None where there are no two different words to swap, or only neighbors.
+
+    Examples
+    --------
+    >>> swap_words("A dog bites the man.", {"a": 1, "dog": 4, "bites": 3, "the": 1, "man": 4})
+    'A man bites the dog.'
+    """
+    parts = sentence.split(" ")
+    bare = [part.strip(".,;:!?\"'()").lower() for part in parts]
+    ranked = sorted(
+        (i for i, word in enumerate(bare) if word in weights and word.isalpha()),
+        key=lambda i: (-weights[bare[i]], i),
+    )
+    for position, i in enumerate(ranked):
+        for j in ranked[position + 1 :]:
+            if bare[i] != bare[j] and abs(i - j) > 1:
+                core_i, core_j = (parts[k].strip(".,;:!?\"'()") for k in (i, j))
+                parts[i] = parts[i].replace(core_i, core_j, 1)
+                parts[j] = parts[j].replace(core_j, core_i, 1)
+                return " ".join(parts)
+    return None
+
+
+def contest_share(wins: ArrayLike, losses: ArrayLike) -> float:
+    """Percent of rows in which the first value is the larger one, a tie counting half."""
+    first, second = as_values(wins, "the first values"), as_values(losses, "the second values")
+    difference: NDArray[np.float64] = np.sign(first - second)
+    # Equal vectors have a cosine of 1 up to rounding: such differences are ties.
+    difference[np.abs(first - second) < 1e-6] = 0
+    return float(100 * (difference + 1).mean() / 2)
+
+
+TRICKS = ("negation", "role-swap", "number", "word-overlap")
+"""Kinds of mini-sts whose pairs share most words and differ in meaning."""
+SAME = ("near-duplicate", "paraphrase")
+"""Kinds whose pairs mean the same: with most words shared, and with few."""
+MATCHED_FROM = 0.2  # least Jaccard overlap of pairs that are matched
+Systems = dict[tuple[str, str], list[Floats]]
+
+
+def run_within(
+    system: System,
+    targets: Sequence[Target],
+    calibrators: Sequence[str],
+    *,
+    bins: int = 10,
+    n_resamples: int = 300,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Score a model within bins of word overlap, and on pairs of pairs of equal overlap.
+
+    Parameters
+    ----------
+    system, targets, calibrators
+        As for `control_runs.run_pretraining`; ``"none"`` among the calibrators.
+    bins : int, default 10
+        Bins of overlap (`within_overlap`).
+    n_resamples : int, default 300
+        Bootstrap resamples.
+    **options
+        Of `seeded_similarities`.
+
+    Returns
+    -------
+    list of dict
+        For each set, layers, calibrator and kind of ``overlap`` (`word_overlap`'s, and TF-IDF's
+        cosine, which also holds the rarity of the shared words fixed): ``plain``, Spearman x 100
+        over all pairs; ``within``, the mean over bins, as [estimate, low, high]; ``gain``,
+        calibrated minus raw, of ``within``; ``plain_gain``; and, for Jaccard overlap, ``matched``,
+        the percent of ``n_matched`` pairs of pairs in the right order.
+    """
+    rows = []
+    for target, systems in _per_target(system, targets, calibrators, options):
+        pairs = target.pairs
+        overlaps: dict[str, Floats] = {
+            kind: word_overlap(pairs.sentences1, pairs.sentences2, kind) for kind in OVERLAPS
+        }
+        # Bins of equal TF-IDF hold fixed how rare the shared words are, and not only how many.
+        overlaps |= {"tfidf": systems["sparse", "tfidf"][0]}
+        for kind, overlap in overlaps.items():
+            binned = within_overlap(pairs, overlap, bins)
+            named = {f"{layers} {name}": values for (layers, name), values in systems.items()}
+            scores = bootstrap_systems(binned, named, aggregation="wmean", n_resamples=n_resamples)
+            matched: dict[str, float] = {}
+            n_matched = 0
+            if kind == "jaccard":
+                first = {label: values[0] for label, values in named.items()}
+                matched, n_matched = matched_accuracy(
+                    pairs.gold, overlap, first, min_overlap=MATCHED_FROM
+                )
+            for layers, name in systems:
+                label, raw = f"{layers} {name}", f"{layers} none"
+                row: dict[str, Any] = {"data": pairs.name, "layers": layers, "calibrator": name}
+                row["overlap"] = kind
+                row["plain"] = _mean(spearman(one, pairs.gold) for one in named[label])
+                row["within"] = to_triple(scores.interval(label))
+                if raw in named and raw != label:
+                    row["gain"] = to_triple(scores.interval(label, raw))
+                    before = _mean(spearman(one, pairs.gold) for one in named[raw])
+                    row["plain_gain"] = round(row["plain"] - before, 2)
+                if matched:
+                    row |= {"matched": round(matched[label], 2), "n_matched": n_matched}
+                rows.append(row)
+    return rows
+
+
+def run_kinds(
+    system: System, calibrators: Sequence[str], *, fit_on: str = "stsb", **options: Any
+) -> list[dict[str, Any]]:
+    """Measure, on mini-sts, pairs that mean the same against pairs that only share words.
+
+    Calibrators are fitted on the sentences of another set, ``fit_on``: the 840 of mini-sts are too
+    few for some, and so nothing of mini-sts is used but to measure.
+
+    Returns
+    -------
+    list of dict
+        For each layers, calibrator, kind of equal meaning (``same``) and trick: ``auc``, the chance
+        in percent that a pair of equal meaning gets more than one of the trick; 50 is guessing.
+        ``spearman`` is the model's score on all of mini-sts.
+    """
+    pairs = load_sts("mini-sts")
+    kinds = np.asarray(pairs.kinds)
+    target = Target(pairs, tuple(load_sts(fit_on, "all").sentences))
+    rows = []
+    for _, systems in _per_target(system, [target], calibrators, options):
+        for (layers, name), values in systems.items():
+            total = _mean(spearman(one, pairs.gold) for one in values)
+            for same in SAME:
+                for trick in TRICKS:
+                    kept = np.isin(kinds, [same, trick])
+                    share = np.mean([auc(kinds[kept] == same, one[kept]) for one in values])
+                    row = {"layers": layers, "calibrator": name, "spearman": total}
+                    rows.append({**row, "same": same, "trick": trick, "auc": round(share, 2)})
+    return rows
+
+
+def run_answers(
+    system: System, calibrators: Sequence[str], *, bins: int = 10, **options: Any
+) -> list[dict[str, Any]]:
+    """Measure QNLI's validation set: AUC of the cosine, overall and within bins of overlap.
+
+    Returns
+    -------
+    list of dict
+        For each layers and calibrator: ``auc`` and ``within``, the mean of the bins' AUC, weighted
+        by pairs; calibrators are fitted on the questions and sentences themselves.
+    """
+    qnli = load_qnli(download=bool(options.get("download")))
+    pairs = SentencePairs(
+        "qnli",
+        qnli.split,
+        qnli.questions,
+        qnli.sentences,
+        qnli.labels.astype(float),
+        np.full(len(qnli), "qnli"),
+    )
+    target = Target(pairs, tuple(qnli.all_sentences))
+    overlap = word_overlap(pairs.sentences1, pairs.sentences2)
+    binned = within_overlap(pairs, overlap, bins).subsets
+    rows = []
+    for _, systems in _per_target(system, [target], calibrators, options):
+        for (layers, name), values in systems.items():
+            plain = np.mean([auc(pairs.gold, one) for one in values])
+            within = np.mean([_binned_auc(pairs.gold, one, binned) for one in values])
+            row = {"layers": layers, "calibrator": name, "auc": round(float(plain), 2)}
+            rows.append({**row, "within": round(float(within), 2), "n_pairs": len(pairs)})
+    return rows
+
+
+def make_swaps(name: str = "stsb", least: float = 4.5, *, download: bool = False) -> SentencePairs:
+    """Make contests between a paraphrase and the same sentence with two words exchanged.
+
+    From each pair of the test split rated ``least`` or more, (a, b), come two pairs: (a, b) with
+    gold 1, and (a, a') with gold 0, where a' is a with its two rarest words exchanged
+    (`swap_words`).  Nobody rated (a, a'): the label says how the pair was made.  The first half of
+    the result are the (a, b), the second half the (a, a'), in the same order.
+    """
+    pairs = load_sts(name, download=download)
+    weights = idf_weights(load_sts(name, "all", download=download).sentences)
+    kept, swapped = [], []
+    for row in np.flatnonzero(pairs.gold >= least):
+        other = swap_words(pairs.sentences1[row], weights)
+        if other is not None and pairs.sentences1[row] != pairs.sentences2[row]:
+            kept.append(int(row))
+            swapped.append(other)
+    first = tuple(pairs.sentences1[row] for row in kept)
+    second = tuple(pairs.sentences2[row] for row in kept)
+    return SentencePairs(
+        f"{name}-swaps",
+        "test",
+        first + first,
+        second + tuple(swapped),
+        np.repeat([1.0, 0.0], len(kept)),
+        np.full(2 * len(kept), name),
+    )
+
+
+def run_swaps(
+    system: System, calibrators: Sequence[str], *, name: str = "stsb", **options: Any
+) -> list[dict[str, Any]]:
+    """Count how often a paraphrase beats the sentence with two words exchanged (`make_swaps`).
+
+    An encoder that only counts words never finds the swapped sentence less than identical.
+
+    Returns
+    -------
+    list of dict
+        For each layers and calibrator: ``wins``, the percent of contests that the paraphrase wins,
+        and ``n_contests``.
+    """
+    download = bool(options.get("download"))
+    pairs = make_swaps(name, download=download)
+    target = Target(pairs, sts_target(name, download=download).fitted)
+    n = len(pairs) // 2
+    rows = []
+    for _, systems in _per_target(system, [target], calibrators, options):
+        for (layers, calibrator), values in systems.items():
+            wins = np.mean([contest_share(one[:n], one[n:]) for one in values])
+            row = {"layers": layers, "calibrator": calibrator, "wins": round(float(wins), 2)}
+            rows.append({**row, "n_contests": n})
+    return rows
+
+
+def _per_target(
+    system: System, targets: Sequence[Target], calibrators: Sequence[str], options: dict[str, Any]
+) -> Iterator[tuple[Target, Systems]]:
+    """Give each target with the similarities of the model and of the sparse bags of words."""
+    found = gather_similarities(system, targets, calibrators, **options)
+    for target in targets:
+        pairs = target.pairs
+        systems: Systems = {
+            (layers, calibrator): values
+            for (name, layers, calibrator), values in found.items()
+            if name == pairs.name
+        }
+        for weighting in WEIGHTINGS:
+            words = WordCountEncoder(weighting, dim=2).fit(target.fitted)
+            simple = words.similarities(pairs.sentences1, pairs.sentences2)
+            systems["sparse", weighting] = [simple]
+        yield target, systems
+
+
+def _binned_auc(labels: Floats, values: Floats, bins: NDArray[np.str_]) -> float:
+    """Mean of the bins' AUC, weighted by pairs; a bin with one label only is left out."""
+    scores, weights = [], []
+    for one in np.unique(bins):
+        rows = bins == one
+        if len(set(labels[rows])) == 2:
+            scores.append(auc(labels[rows], values[rows]))
+            weights.append(int(rows.sum()))
+    return float(np.average(scores, weights=weights))
+
+
+def _mean(correlations: Iterator[float]) -> float:
+    return round(100 * float(np.mean(list(correlations))), 2)

@@ -1,0 +1,287 @@
+"""What is left of a gain once a control is taken into account: the statistics of the controls.
+
+A similarity can agree with people because it understands, or because it counts shared words and
+gives the rare ones more weight.  The functions here take similarities and gold scores as arrays
+and say how far the second explains the first: partial rank correlations, and differences between
+systems on the same resampled pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
+
+from bertflow_lite.datasets.pairs import SentencePairs
+from bertflow_lite.measures.scores import Aggregation, Interval, score_similarities
+from bertflow_lite.measures.similarity import Floats, as_values, spearman
+
+__all__ = [
+    "BootstrapScores",
+    "Explained",
+    "bootstrap_partial",
+    "bootstrap_systems",
+    "explained_by",
+    "partial_spearman",
+    "rank_residual",
+]
+
+_CELLS = 2_000_000  # values ranked at a time: some 16 MB an array
+
+
+@dataclass(frozen=True)
+class Explained:
+    """How a similarity shares its agreement with people with a control; Spearman x 100.
+
+    Parameters
+    ----------
+    gold, control_gold : float
+        Correlation of the similarity, and of the control, with the gold score.
+    control : float
+        Correlation of the similarity with the control.
+    gold_given_control : float
+        Partial correlation of the similarity with gold, given the control.
+    control_gold_given : float
+        Partial correlation of the control with gold, given the similarity.
+    residual_gold : float
+        Correlation with gold of what is left of the similarity's ranks when the control's are
+        regressed out (the semi-partial correlation).
+    both_gold : float
+        Multiple correlation of the gold ranks with both: what the best weighted sum of the two
+        could reach, its weights fitted on the gold ranks themselves.
+    """
+
+    gold: float
+    control_gold: float
+    control: float
+    gold_given_control: float
+    control_gold_given: float
+    residual_gold: float
+    both_gold: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the numbers, rounded to 4 decimals."""
+        return {name: round(value, 4) for name, value in asdict(self).items()}
+
+
+def partial_spearman(x: ArrayLike, y: ArrayLike, given: ArrayLike) -> float:
+    """Spearman of x and y with z held fixed: (r_xy - r_xz r_yz) / sqrt((1 - r_xz^2)(1 - r_yz^2)).
+
+    It equals Pearson's correlation between what is left of the ranks of x and of y when the ranks
+    of z are regressed out of both by least squares.
+
+    Parameters
+    ----------
+    x, y, given : array-like, shape (n,)
+        Only their order counts.
+
+    Returns
+    -------
+    float
+        From -1 to 1.
+
+    Raises
+    ------
+    ValueError
+        As `spearman`, or if z orders the pairs exactly as x or y does, so that nothing is left.
+    """
+    r_xy, r_xz, r_yz = spearman(x, y), spearman(x, given), spearman(y, given)
+    left = (1 - r_xz**2) * (1 - r_yz**2)
+    if left < 1e-12:
+        raise ValueError(
+            "The partial correlation is undefined: the given values order the pairs exactly as one "
+            "of the other two does (or in reverse), so that nothing is left of it."
+        )
+    return float(np.clip((r_xy - r_xz * r_yz) / np.sqrt(left), -1.0, 1.0))
+
+
+def rank_residual(x: ArrayLike, given: ArrayLike) -> Floats:
+    """Ranks of x minus their least-squares prediction from the ranks of z; shape (n,), mean 0.
+
+    Raises what `spearman` raises.
+    """
+    r = spearman(x, given)
+    ranks_x, ranks_z = (rankdata(as_values(v, "the values")) for v in (x, given))
+    slope = r * ranks_x.std() / ranks_z.std()
+    return np.asarray((ranks_x - ranks_x.mean()) - slope * (ranks_z - ranks_z.mean()))
+
+
+def explained_by(gold: ArrayLike, similarity: ArrayLike, control: ArrayLike) -> Explained:
+    """Share a similarity's agreement with people out between itself and a control.
+
+    Parameters
+    ----------
+    gold, similarity, control : array-like, shape (n_pairs,)
+        Gold scores; the similarity in question; the simple one, such as TF-IDF's cosine.
+
+    Raises
+    ------
+    ValueError
+        As `partial_spearman`.
+    """
+    r_g, r_cg, r_c = (
+        spearman(similarity, gold),
+        spearman(control, gold),
+        spearman(similarity, control),
+    )
+    given = partial_spearman(similarity, gold, control)
+    # The residual of the similarity's ranks, against the gold ranks as they are.
+    residual = rank_residual(similarity, control)
+    ranks = rankdata(as_values(gold, "gold"))
+    left = float(np.corrcoef(residual, ranks)[0, 1])
+    both = np.sqrt(r_cg**2 + left**2)  # the two regressors, made orthogonal
+    numbers = (r_g, r_cg, r_c, given, partial_spearman(control, gold, similarity), left, both)
+    return Explained(*(100 * float(number) for number in numbers))
+
+
+@dataclass(frozen=True, eq=False)
+class BootstrapScores:
+    """Scores of several systems on the same resampled pairs.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The systems.
+    estimates : ndarray, shape (n_systems,)
+        Spearman x 100 on the pairs as they are; the mean over a system's seeds.
+    resampled : ndarray, shape (n_systems, n_resamples)
+        The same on each resample.
+    aggregation : {"all", "mean", "wmean"}
+        Which score.
+    """
+
+    names: tuple[str, ...]
+    estimates: Floats
+    resampled: Floats
+    aggregation: Aggregation
+
+    def interval(self, name: str, minus: str | None = None, confidence: float = 0.95) -> Interval:
+        """Percentile interval of a system's score, or of its lead over another one."""
+        rows = [self._row(one) for one in (name, minus) if one is not None]
+        signs = np.array([1.0, -1.0][: len(rows)])
+        drawn = signs @ self.resampled[rows]
+        drawn = drawn[np.isfinite(drawn)]
+        if drawn.size == 0:
+            raise ValueError(f"No resample has a defined score of {name!r}.")
+        low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+        estimate = float(signs @ self.estimates[rows])
+        n = self.resampled.shape[1]
+        return Interval(float(low), float(high), estimate, confidence, n, self.aggregation)
+
+    def contrast(self, weights: Mapping[str, float], confidence: float = 0.95) -> Interval:
+        """Percentile interval of a weighted sum of scores, such as a difference of gains."""
+        rows = [self._row(name) for name in weights]
+        factors = np.array(list(weights.values()))
+        drawn = factors @ self.resampled[rows]
+        low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+        estimate = float(factors @ self.estimates[rows])
+        n = self.resampled.shape[1]
+        return Interval(float(low), float(high), estimate, confidence, n, self.aggregation)
+
+    def _row(self, name: str) -> int:
+        if name not in self.names:
+            raise ValueError(f"There is no system {name!r}; there are {', '.join(self.names)}.")
+        return self.names.index(name)
+
+
+def bootstrap_systems(
+    pairs: SentencePairs,
+    systems: Mapping[str, Sequence[ArrayLike]],
+    *,
+    aggregation: Aggregation = "all",
+    n_resamples: int = 1000,
+    random_state: int | np.random.Generator | None = 0,
+) -> BootstrapScores:
+    """Score many systems on the same resampled pairs, so that any two can be compared.
+
+    It does what `scores.bootstrap_difference` does, for all differences at once, and for systems
+    with several seeds, whose scores are averaged within each resample.  The interval is about the
+    choice of pairs; the seeds are taken as they are.
+
+    Parameters
+    ----------
+    pairs : SentencePairs
+        The pairs; drawn anew with replacement, within each subset for ``mean`` and ``wmean``.
+    systems : mapping of str to sequence of array-like, each of shape (n_pairs,)
+        Similarities of each system, one array for each of its seeds.
+    aggregation : {"all", "mean", "wmean"}, default "all"
+        Which score.
+    n_resamples : int, default 1000
+        How many resamples to draw.
+    random_state : int, numpy Generator or None, default 0
+        Seed of the draws.
+
+    Raises
+    ------
+    ValueError
+        As `score_similarities`, or if there is no system or no resample.
+    """
+    if n_resamples < 1 or not systems or not all(len(seeds) for seeds in systems.values()):
+        raise ValueError("Give at least one resample, and systems with at least one array each.")
+    rng = np.random.default_rng(random_state)
+    values = {
+        name: [as_values(one, f"the similarities of {name}") for one in seeds]
+        for name, seeds in systems.items()
+    }
+    estimates = [
+        np.mean([getattr(score_similarities(pairs, one), aggregation) for one in seeds])
+        for seeds in values.values()
+    ]
+    groups: list[NDArray[np.intp]] = [np.arange(len(pairs))]
+    if aggregation != "all":
+        names = dict.fromkeys(pairs.subsets.tolist())
+        groups = [np.flatnonzero(pairs.subsets == name) for name in names]
+    weights = [1.0 if aggregation == "mean" else float(len(rows)) for rows in groups]
+    drawn = np.empty((len(values), len(groups), n_resamples))
+    for g, rows in enumerate(groups):
+        step = max(1, _CELLS // len(rows))
+        for start in range(0, n_resamples, step):
+            stop = min(start + step, n_resamples)
+            chosen = rng.choice(rows, size=(stop - start, len(rows)))
+            gold = _unit_ranks(pairs.gold[chosen])  # ranked once for all systems
+            for s, seeds in enumerate(values.values()):
+                scores = [(_unit_ranks(one[chosen]) * gold).sum(axis=1) for one in seeds]
+                drawn[s, g, start:stop] = 100 * np.mean(scores, axis=0)
+    return BootstrapScores(
+        tuple(values), np.array(estimates), np.average(drawn, axis=1, weights=weights), aggregation
+    )
+
+
+def bootstrap_partial(
+    gold: ArrayLike,
+    similarity: ArrayLike,
+    control: ArrayLike,
+    *,
+    n_resamples: int = 300,
+    confidence: float = 0.95,
+    random_state: int | np.random.Generator | None = 0,
+) -> tuple[float, float]:
+    """Percentile interval of ``gold_given_control`` (`explained_by`), pairs drawn with replacement.
+
+    Parameters are those of `explained_by` and `bootstrap_systems`.  Gives the two ends, times 100.
+    """
+    values = [as_values(one, "the values") for one in (gold, similarity, control)]
+    rng = np.random.default_rng(random_state)
+    drawn = np.empty(n_resamples)
+    step = max(1, _CELLS // len(values[0]))
+    for start in range(0, n_resamples, step):
+        stop = min(start + step, n_resamples)
+        chosen = rng.integers(len(values[0]), size=(stop - start, len(values[0])))
+        g, s, c = (_unit_ranks(one[chosen]) for one in values)
+        r_sg, r_sc, r_gc = ((a * b).sum(axis=1) for a, b in ((s, g), (s, c), (g, c)))
+        drawn[start:stop] = (r_sg - r_sc * r_gc) / np.sqrt((1 - r_sc**2) * (1 - r_gc**2))
+    low, high = np.quantile(100 * drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
+def _unit_ranks(values: Floats) -> Floats:
+    """Ranks along each row, centered and of length 1: their dot product is Spearman's correlation.
+
+    A row of equal values has no order; it gives NaN.
+    """
+    ranks = rankdata(values, axis=-1) - (values.shape[-1] + 1) / 2
+    with np.errstate(invalid="ignore"):
+        return np.asarray(ranks / np.sqrt((ranks**2).sum(axis=-1, keepdims=True)))

@@ -1,0 +1,273 @@
+"""How much each token weighs in a sentence's vector, and what calibrating does to these weights.
+
+A plain mean gives every token the same weight, be it "the" or "giraffe".  Two experiments: a mean
+with weights that grow with rarity, and no calibrator at all (`encode_weighted`); and the weight
+that a token really has once the mean is calibrated, found by leaving it out (`token_influence`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertflow_lite.calibrators import make_calibrator
+from bertflow_lite.calibrators.base import DeadDimensionWarning
+from bertflow_lite.encoders.pooling import LayersArgument, resolve_layers
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.experiments.scoring import Target
+from bertflow_lite.measures.scores import score_sts
+from bertflow_lite.measures.similarity import Floats, cosine, spearman
+from bertflow_lite.text import check_sentences
+
+__all__ = [
+    "TokenInfluence",
+    "encode_weighted",
+    "run_influence",
+    "run_pooling",
+    "token_idf",
+    "token_influence",
+]
+
+_BATCH = 32
+
+
+@dataclass(frozen=True, eq=False)
+class TokenInfluence:
+    """What leaving out one token does to a sentence's vector, a row for each token.
+
+    Attributes
+    ----------
+    sentence : ndarray of int, shape (n_tokens,)
+        Which sentence the token stands in.
+    token : ndarray of int, shape (n_tokens,)
+        The token's number in the vocabulary.
+    influence : ndarray, shape (n_tokens,)
+        1 minus the cosine of the vectors with and without it, divided by the mean of that over
+        its sentence: 1 is a token like any other.
+    """
+
+    sentence: NDArray[np.intp]
+    token: NDArray[np.intp]
+    influence: NDArray[np.float64]
+
+
+def token_idf(encoder: Encoder, sentences: Sequence[str]) -> NDArray[np.float64]:
+    """Inverse document frequency of each token of the vocabulary, shape (n_vocabulary,).
+
+    ln((1 + n) / (1 + n_t)) + 1, with n_t of the n sentences holding token t, special tokens
+    included: those stand in every sentence and have the least weight, 1.
+    """
+    ids = _token_ids(encoder, check_sentences(sentences))
+    counts = Counter(token for row in ids for token in set(row))
+    holding = np.zeros(len(encoder.tokenizer))
+    holding[list(counts)] = list(counts.values())
+    return np.asarray(np.log((1 + len(ids)) / (1 + holding)) + 1)
+
+
+def encode_weighted(
+    encoder: Encoder,
+    sentences: Sequence[str],
+    layers: LayersArgument,
+    weights: NDArray[np.float64],
+) -> NDArray[np.float32]:
+    """Weighted mean of the token vectors, sum(w_t h_t) / sum(w_t), shape (n, dim).
+
+    Parameters
+    ----------
+    encoder : Encoder
+        The model; its cache is not used.
+    sentences : sequence of str, length n
+    layers : str, int or tuple of int
+        A layer choice that is a mean (`Encoder.encode`).
+    weights : ndarray, shape (n_vocabulary,)
+        Weight of each token (`token_idf`; all equal gives the plain mean).
+    """
+    out = np.zeros((len(sentences), encoder.dim), dtype=np.float32)
+    for row, ids, states in _token_states(encoder, sentences, layers):
+        out[row] = weights[ids] @ states / weights[ids].sum()
+    return out
+
+
+def token_influence(
+    encoder: Encoder,
+    sentences: Sequence[str],
+    layers: LayersArgument,
+    transform: Callable[[NDArray[np.float32]], NDArray[Any]] | None = None,
+) -> TokenInfluence:
+    """Leave out one token of the mean at a time, and see how far the calibrated vector turns.
+
+    The hidden states stay as they are: the token is left out of the mean, not of the sentence.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    sentences : sequence of str
+        Sentences of fewer than three tokens are passed over.
+    layers : str, int or tuple of int
+    transform : callable, optional
+        A fitted calibrator's ``transform``; default: the raw mean.
+    """
+    sentence, token, influence = [], [], []
+    for row, ids, states in _token_states(encoder, sentences, layers):
+        n = len(ids)
+        if n < 3:
+            continue
+        total = states.sum(axis=0)
+        means = np.vstack([total / n, (total - states) / (n - 1)]).astype(np.float32)
+        z = means if transform is None else transform(means)
+        turned = 1 - cosine(np.broadcast_to(z[:1], z[1:].shape), z[1:])
+        if turned.mean() > 0:
+            sentence.append(np.full(n, row))
+            token.append(ids)
+            influence.append(turned / turned.mean())
+    return TokenInfluence(
+        np.concatenate(sentence), np.concatenate(token), np.concatenate(influence)
+    )
+
+
+def _token_ids(encoder: Encoder, texts: list[str]) -> list[list[int]]:
+    ids: list[list[int]] = encoder.tokenizer(
+        texts, truncation=True, max_length=encoder.max_length, return_attention_mask=False
+    )["input_ids"]
+    return ids
+
+
+def _token_states(
+    encoder: Encoder, sentences: Sequence[str], layers: LayersArgument
+) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.float64]]]:
+    """Give each sentence's position, tokens and their vectors, shape (n_tokens, dim)."""
+    choice = resolve_layers(layers, encoder.n_layers + 1)
+    if choice.pooling != "mean":
+        raise ValueError(f"layers {choice.label!r} takes one token; give a choice that averages.")
+    ids = _token_ids(encoder, check_sentences(sentences))
+    lengths = np.array([len(row) for row in ids])
+    order = np.argsort(lengths, kind="stable")
+    order = order[lengths[order] > 0]
+    for batch in np.split(order, range(_BATCH, len(order), _BATCH)):
+        longest = int(lengths[batch].max())
+        padded = torch.full((len(batch), longest), encoder.tokenizer.pad_token_id)
+        mask = torch.zeros((len(batch), longest), dtype=torch.long)
+        for row, i in enumerate(batch):
+            padded[row, : lengths[i]] = torch.tensor(ids[i])
+            mask[row, : lengths[i]] = 1
+        with torch.inference_mode():
+            hidden = encoder.model(
+                input_ids=padded.to(encoder.device),
+                attention_mask=mask.to(encoder.device),
+                output_hidden_states=True,
+            ).hidden_states
+        states = sum(hidden[index].double().cpu() for index in choice.indices)
+        states = (states / len(choice.indices)).numpy()
+        for row, i in enumerate(batch):
+            yield int(i), np.array(ids[i], dtype=np.intp), states[row, : lengths[i]]
+
+
+IDF_BINS = 8
+_SEED = 0
+
+
+def run_pooling(
+    encoder: Encoder, layers: Sequence[str], targets: Sequence[Target]
+) -> list[dict[str, Any]]:
+    """Score the raw mean of the tokens, and the mean with weights that grow with rarity.
+
+    No calibrator is involved.  The weights are inverse document frequencies of the tokens over the
+    target's sentences.
+
+    Returns
+    -------
+    list of dict
+        For each set and layers, Spearman x 100: ``equal`` weights, ``idf`` weights, and ``idf^2``;
+        ``all`` and ``wmean``.
+    """
+    rows = []
+    for target in targets:
+        idf = token_idf(encoder, target.fitted)
+        texts = list(dict.fromkeys(target.pairs.sentences))
+        row_of = {text: row for row, text in enumerate(texts)}
+        wanted = np.array([row_of[text] for text in target.pairs.sentences])
+        for choice in layers:
+            row: dict[str, Any] = {"data": target.pairs.name, "layers": choice}
+            for name, weights in (("equal", np.ones_like(idf)), ("idf", idf), ("idf^2", idf**2)):
+                score = score_sts(
+                    target.pairs, encode_weighted(encoder, texts, choice, weights)[wanted]
+                )
+                row[name] = [round(score.all, 2), round(score.wmean, 2)]
+            rows.append(row)
+    return rows
+
+
+def run_influence(
+    encoder: Encoder,
+    layers: Sequence[str],
+    target: Target,
+    calibrators: Sequence[str],
+    *,
+    n_sentences: int = 300,
+) -> list[dict[str, Any]]:
+    """Measure each token's influence on the calibrated vector, against the token's rarity.
+
+    Parameters
+    ----------
+    encoder, layers, target, calibrators
+        The calibrators are fitted on the target's sentences, with random state 0.
+    n_sentences : int, default 300
+        Sentences of the scored pairs, drawn with a fixed seed, that are looked at.
+
+    Returns
+    -------
+    list of dict
+        For each layers and calibrator: ``rank_correlation``, Spearman x 100 between influence and
+        inverse document frequency within a sentence, averaged over sentences; ``idf``, the mean
+        of it in bins of equally many tokens, and ``influence``, the mean in each bin, where 1 is a
+        token like any other of its sentence; ``special``, that of [CLS], [SEP] and the like, which
+        are in no bin.
+    """
+    idf = token_idf(encoder, target.fitted)
+    texts = sorted(set(target.pairs.sentences))
+    rng = np.random.default_rng(_SEED)
+    chosen = rng.choice(len(texts), size=min(n_sentences, len(texts)), replace=False)
+    sentences = [texts[i] for i in chosen]
+    vectors = encoder.encode(list(target.fitted), layers=list(layers))
+    special = np.array(sorted(encoder.tokenizer.all_special_ids))
+    rows = []
+    for choice in layers:
+        for name in calibrators:
+            model = make_calibrator(name, random_state=_SEED)
+            if model is not None:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeadDimensionWarning)
+                    model.fit(vectors[choice])
+            found = token_influence(
+                encoder, sentences, choice, None if model is None else model.transform
+            )
+            row: dict[str, Any] = {"data": target.pairs.name, "layers": choice, "calibrator": name}
+            rows.append(row | _summarize(found, idf, special))
+    return rows
+
+
+def _summarize(found: TokenInfluence, idf: Floats, special: Any) -> dict[str, Any]:
+    ordinary = ~np.isin(found.token, special)
+    rarity = idf[found.token]
+    by_sentence = []
+    for one in np.unique(found.sentence):
+        rows = ordinary & (found.sentence == one)
+        if len(set(rarity[rows])) > 1:
+            by_sentence.append(spearman(rarity[rows], found.influence[rows]))
+    order = np.argsort(rarity[ordinary], kind="stable")
+    bins = np.array_split(order, IDF_BINS)
+    return {
+        "rank_correlation": round(100 * float(np.mean(by_sentence)), 2),
+        "idf": [round(float(rarity[ordinary][rows].mean()), 3) for rows in bins],
+        "influence": [round(float(found.influence[ordinary][rows].mean()), 3) for rows in bins],
+        "special": round(float(found.influence[~ordinary].mean()), 3)
+        if (~ordinary).any()
+        else None,
+    }

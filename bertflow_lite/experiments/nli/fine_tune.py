@@ -1,0 +1,323 @@
+"""Siamese fine-tuning on natural language inference, as Sentence-BERT and the paper's Table 3 do.
+
+Two sentences pass through one encoder; their means over tokens, u and v, are joined to
+``[u, v, |u - v|]``, and a softmax over this says whether the first entails the second, contradicts
+it, or neither.  The classifier is then left aside: what counts is the encoder, whose embeddings
+have become better at similarity without ever seeing a similarity score.
+
+The training loop is sentence-transformers' own (`SentenceTransformerTrainer`, `SoftmaxLoss`).  What
+is added here: a classifier without bias, as in the papers and the released code; an encoder cut to
+its first blocks; checkpoints that also keep the classifier, so that a run that was stopped goes on
+where it was; and an output folder that is there complete or not at all.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from bertflow_lite.datasets.nli import NliPairs
+from bertflow_lite.devices import find_device
+from bertflow_lite.encoders.models import LoadedModel, _fingerprint, load_model
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.experiments.nli.judge import check_pairs, draw, hold_out, judge, select_pairs
+from bertflow_lite.experiments.resume import begin_or_go_on, random_state_kept, workplace
+from bertflow_lite.files import write_json
+from bertflow_lite.folders import put_folder
+
+__all__ = ["RECORD", "NliHistory", "cut_blocks", "fine_tune", "load_nli_record"]
+
+RECORD = "nli.json"  # in the output folder: how the model was made
+CURVE_POINTS = 200  # at most about so many points of the loss curve are kept
+
+
+@dataclass
+class NliHistory:
+    """What happened during fine-tuning, and how well the classes of unseen pairs are told apart.
+
+    Attributes
+    ----------
+    steps : int
+        Optimizer steps made.
+    loss : list of (int, float)
+        The loss curve, thinned: a step, and the mean cross-entropy (natural logarithm) over the
+        steps since the point before.  An untrained classifier starts at about ln 3 = 1.0986.
+    n_train, n_validation : int
+        Pairs trained on and held out; no premise of the ones is among the others.
+    accuracy : float or None
+        Share of held-out pairs classified right, 0 to 1; None when nothing was held out.
+    majority : float or None
+        What always answering the most frequent class would score on them.
+    without_premise : float or None
+        Accuracy when each hypothesis is given the premise of some other pair.  NLI hypotheses give
+        much of their label away by themselves ("nobody", "sleeping"), so this, not ``majority``,
+        is what a classifier that understands both sentences has to beat.
+    validation_loss : float or None
+        Mean cross-entropy on them.
+    by_source : dict of str to float
+        Accuracy by the pairs' source.
+    seconds, cpu_seconds : float
+        Wall and processor time of the training loop; what a stopped run did before its last
+        checkpoint counts.
+    resumed_at : list of int
+        Steps at which a stopped run was taken up again.
+    """
+
+    steps: int = 0
+    loss: list[tuple[int, float]] = field(default_factory=list)
+    n_train: int = 0
+    n_validation: int = 0
+    accuracy: float | None = None
+    majority: float | None = None
+    without_premise: float | None = None
+    validation_loss: float | None = None
+    by_source: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    resumed_at: list[int] = field(default_factory=list)
+
+
+def cut_blocks(loaded: LoadedModel, keep: int) -> LoadedModel:
+    """Cut an encoder to its first blocks.
+
+    In BERT and its kin nothing follows the last block, so the hidden states 0 to ``keep`` of the
+    cut model are those of the whole one.
+
+    Parameters
+    ----------
+    loaded : LoadedModel
+        From `load_model`; it stays as it is.
+    keep : int
+        Blocks to keep, 1 to all of them.
+
+    Returns
+    -------
+    LoadedModel
+        A copy, without the pooler, named ``"<name>, first <keep> blocks"``.
+
+    Raises
+    ------
+    ValueError
+        If the model has fewer blocks, or is not built like BERT (in Llama and its kin a last norm
+        follows the blocks, so cutting would change the last hidden state).
+    """
+    there = int(loaded.model.config.num_hidden_layers)
+    if not 1 <= keep <= there:
+        raise ValueError(
+            f"{loaded.name!r} has {there} blocks; keep 1 to {there} of them, not {keep}."
+        )
+    owner = getattr(loaded.model, "encoder", getattr(loaded.model, "transformer", None))
+    if len(getattr(owner, "layer", ())) != there:
+        raise ValueError(
+            f"{loaded.name!r} ({type(loaded.model).__name__}) is not built like BERT: "
+            "only encoders whose blocks are the last thing that happens can be cut."
+        )
+    model = copy.deepcopy(loaded.model)
+    owner = getattr(model, "encoder", getattr(model, "transformer", None))
+    owner.layer = owner.layer[:keep]  # type: ignore[union-attr]
+    model.config.num_hidden_layers = keep
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None  # no embedding here passes through it
+    name = f"{loaded.name}, first {keep} blocks"
+    return LoadedModel(name, model, loaded.tokenizer, _fingerprint(model, loaded.tokenizer))
+
+
+def fine_tune(
+    model: str | os.PathLike[str] | LoadedModel,
+    pairs: NliPairs,
+    out: str | os.PathLike[str],
+    *,
+    epochs: int = 1,
+    learning_rate: float = 2e-5,
+    batch_size: int = 16,
+    warmup: float = 0.1,
+    weight_decay: float = 0.01,
+    keep_blocks: int | None = None,
+    classifier_bias: bool = False,
+    max_length: int = 64,
+    validation: int = 2000,
+    limit: int | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    checkpoint_steps: int = 500,
+    overwrite: bool = False,
+    download: bool = False,
+    progress: bool = False,
+) -> NliHistory:
+    """Fine-tune an encoder on NLI pairs by a softmax over ``[u, v, |u - v|]`` (Section 4.1).
+
+    A run that is stopped (Ctrl-C, SIGTERM, a power cut) leaves its checkpoints in a folder beside
+    ``out``; the next call with the same arguments goes on from the last of them and arrives where
+    an undisturbed run would have.
+
+    Parameters
+    ----------
+    model : str, path or LoadedModel
+        What to fine-tune; a name as in `load_model`.
+    pairs : NliPairs
+        Premises, hypotheses and labels (0, 1, 2).
+    out : path
+        Folder to make: a plain transformers model (``load_encoder(out)``), the classifier, and
+        ``nli.json`` with all settings and the history.
+    epochs : int, default 1
+        Passes over the pairs.
+    learning_rate : float, default 2e-5
+        Highest rate of AdamW; it rises linearly over the share ``warmup`` of the steps, then falls
+        linearly to 0.  Gradients are clipped at norm 1.
+    batch_size : int, default 16
+        Pairs in a batch.
+    warmup : float, default 0.1
+        See ``learning_rate``.
+    weight_decay : float, default 0.01
+        Of all weights but biases and layer norms, as in Sentence-BERT and the released code.
+    keep_blocks : int, optional
+        Cut the encoder to its first blocks before (`cut_blocks`).
+    classifier_bias : bool, default False
+        Give the softmax a bias.  Sentence-BERT's equation and the released code have none, the
+        sentence-transformers library has one.
+    max_length : int, default 64
+        Longest sentence in tokens, special tokens included.
+    validation : int, default 2000
+        Pairs to hold out for the accuracy (`hold_out`; the same ones for every seed); 0 for none.
+    limit : int, optional
+        Train on so many of the other pairs only, drawn at random (the same ones for every seed).
+    seed : int, default 0
+        Random state of the classifier's first weights, the order of the pairs, and dropout.
+    device : str, optional
+        Default: the GPU if there is one, else the CPU.
+    checkpoint_steps : int, default 500
+        Steps between checkpoints.
+    overwrite : bool, default False
+        Replace what is in ``out``, and forget an unfinished run.
+    download : bool, default False
+        Allow a hub model to be fetched.
+    progress : bool, default False
+        Show a progress bar.
+
+    Returns
+    -------
+    NliHistory
+
+    Raises
+    ------
+    ValueError
+        If ``out`` exists, an unfinished run there has other settings, or an argument is out of
+        range.
+    ImportError
+        If sentence-transformers, accelerate or datasets is not installed.
+    KeyboardInterrupt
+        When stopped, after a last checkpoint.
+    """
+    try:
+        from bertflow_lite.experiments.nli.trainer import train_siamese
+    except ImportError as error:
+        raise ImportError(
+            "fine-tuning needs sentence-transformers. Run: "
+            "pip install 'sentence-transformers>=6.2' accelerate datasets"
+        ) from error
+    out = Path(out)
+    if out.exists() and not overwrite:
+        raise ValueError(
+            f"the folder {out.name!r} exists already: name another one, or say overwrite=True "
+            "(command line: --overwrite)."
+        )
+    for name, value, good in (
+        ("epochs", epochs, epochs >= 1),
+        ("batch_size", batch_size, batch_size >= 1),
+        ("checkpoint_steps", checkpoint_steps, checkpoint_steps >= 1),
+        ("learning_rate", learning_rate, learning_rate > 0),
+        ("warmup", warmup, 0 <= warmup < 1),
+        ("weight_decay", weight_decay, weight_decay >= 0),
+        ("limit", limit, limit is None or limit >= 1),
+        ("seed", seed, seed >= 0),
+    ):
+        if not good:
+            raise ValueError(f"{name} is {value}, which is out of its range.")
+    check_pairs(pairs)
+    place = find_device(device)
+    loaded = (
+        model
+        if isinstance(model, LoadedModel)
+        else load_model(model, device="cpu", download=download)
+    )
+    start = cut_blocks(loaded, keep_blocks) if keep_blocks is not None else loaded
+    Encoder(start, max_length=max_length, cache=False)  # raises when it cannot take so many tokens
+    trained_on, held_out = hold_out(pairs, validation)
+    if limit is not None:
+        trained_on = draw(trained_on, limit)
+    settings: dict[str, Any] = {
+        "base": Path(loaded.name).name if Path(loaded.name).is_dir() else loaded.name,
+        "base_fingerprint": loaded.fingerprint,
+        "keep_blocks": keep_blocks,
+        "start_fingerprint": start.fingerprint,
+        "loss": "softmax over [u, v, |u - v|]",
+        "pooling": "mean of the last block's output over tokens",
+        "classifier_bias": classifier_bias,
+        "epochs": epochs,
+        "learning_rate": learning_rate,
+        "batch_size": batch_size,
+        "warmup": warmup,
+        "weight_decay": weight_decay,
+        "max_length": max_length,
+        "seed": seed,
+        "pairs": {
+            "fingerprint": pairs.fingerprint,
+            "train": len(trained_on),
+            "held_out": len(held_out),
+        },
+    }
+    work = out.with_name(f".{out.name}.unfinished")
+    with workplace(work), random_state_kept():
+        begin_or_go_on(work / "settings.json", settings, overwrite)
+        history = train_siamese(
+            start,
+            select_pairs(pairs, trained_on),
+            work,
+            settings=settings,
+            device=place,
+            checkpoint_steps=checkpoint_steps,
+            curve_points=CURVE_POINTS,
+            progress=progress,
+        )
+        result = work / "result"
+        tuned = load_model(result, device=place)
+        verdict: dict[str, Any] = {}
+        if len(held_out):
+            encoder = Encoder(tuned, max_length=max_length, precision="float32", cache=False)
+            verdict = judge(encoder, select_pairs(pairs, held_out), result)
+        history = replace(history, n_train=len(trained_on), n_validation=len(held_out), **verdict)
+        packages = ("torch", "transformers", "sentence-transformers", "accelerate", "datasets")
+        record = {
+            **settings,
+            "pairs_source": pairs.source,
+            "fingerprint": tuned.fingerprint,
+            "device": str(place),
+            "versions": {name: version(name) for name in packages},
+            "history": asdict(history),
+        }
+        write_json(result / RECORD, record)
+        put_folder(result, out)
+    return history
+
+
+def load_nli_record(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read how a model was fine-tuned: the settings and the history of `fine_tune`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder was not made by `fine_tune`.
+    """
+    path = Path(folder) / RECORD
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"the folder {Path(folder).name!r} has no {RECORD}: it was not made by fine_tune "
+            "(command line: nli)."
+        )
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return record

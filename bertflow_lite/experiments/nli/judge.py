@@ -1,0 +1,168 @@
+"""Judge a fine-tuned encoder by the NLI pairs that were kept out of its training."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow_lite.datasets.nli import NliPairs
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.measures.similarity import Floats
+
+__all__ = ["CLASSIFIER", "check_pairs", "classify", "draw", "hold_out", "judge", "select_pairs"]
+
+CLASSIFIER = "classifier.safetensors"  # its softmax's weights, for checks; no embedding needs them
+
+
+def classify(
+    encoder: Encoder, pairs: NliPairs, folder: str | os.PathLike[str], *, progress: bool = False
+) -> Floats:
+    """Log-probabilities of the three classes, by the classifier that fine-tuning left.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        The fine-tuned model.
+    pairs : NliPairs
+        Pairs to classify; their labels are not looked at.
+    folder : path
+        Where `fine_tune` put the model and its classifier.
+    progress : bool, default False
+        Show a progress bar.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_pairs, 3)
+    """
+    u, v = _embed(encoder, pairs, progress)
+    return _log_probabilities(u, v, Path(folder))
+
+
+def judge(
+    encoder: Encoder, pairs: NliPairs, folder: str | os.PathLike[str], *, progress: bool = False
+) -> dict[str, Any]:
+    """Classify pairs, and compare with their labels; the arguments are those of `classify`.
+
+    Returns
+    -------
+    dict
+        ``accuracy``, ``majority``, ``without_premise``, ``validation_loss`` and ``by_source``, as
+        in `NliHistory`.
+    """
+    u, v = _embed(encoder, pairs, progress)
+    scores = _log_probabilities(u, v, Path(folder))
+    labels = np.asarray(pairs.labels)
+    right = scores.argmax(axis=1) == labels
+    sources = np.asarray(pairs.sources)
+    other = np.random.default_rng(0).permutation(len(labels))
+    without = _log_probabilities(u[other], v, Path(folder)).argmax(axis=1) == labels
+    return {
+        "accuracy": float(right.mean()),
+        "majority": float(np.bincount(labels).max() / len(labels)),
+        "without_premise": float(without.mean()),
+        "validation_loss": float(-scores[np.arange(len(labels)), labels].mean()),
+        "by_source": {str(s): float(right[sources == s].mean()) for s in np.unique(sources)},
+    }
+
+
+def _embed(encoder: Encoder, pairs: NliPairs, progress: bool) -> tuple[Floats, Floats]:
+    both = encoder.encode([*pairs.premises, *pairs.hypotheses], "last", progress=progress)
+    u, v = np.split(both.astype(np.float64), 2)
+    return u, v
+
+
+def _log_probabilities(u: Floats, v: Floats, folder: Path) -> Floats:
+    from safetensors.numpy import load_file
+    from scipy.special import log_softmax
+
+    weights = load_file(folder / CLASSIFIER)
+    features = np.hstack([u, v, np.abs(u - v)])
+    logits = features @ weights["weight"].T.astype(np.float64) + weights.get("bias", 0.0)
+    result: Floats = log_softmax(logits, axis=1)
+    return result
+
+
+Rows = NDArray[np.intp]
+SPLIT_SEED = 0  # fixed, so that all seeds of a table are judged on the same pairs
+
+
+def check_pairs(pairs: NliPairs) -> None:
+    """Raise ValueError unless there are pairs, and all labels are 0, 1 or 2."""
+    if not len(pairs):
+        raise ValueError("there are no pairs to train on.")
+    unknown = sorted({int(label) for label in pairs.labels} - {0, 1, 2})
+    if unknown:
+        raise ValueError(
+            f"labels must be 0, 1 or 2; there is {', '.join(map(str, unknown))}. Leave out pairs "
+            "on which the annotators did not agree."
+        )
+
+
+def hold_out(pairs: NliPairs, n: int = 2000, *, seed: int = SPLIT_SEED) -> tuple[Rows, Rows]:
+    """Split pairs into those to train on and those to judge by.
+
+    A premise comes with several hypotheses, so whole groups of pairs with the same premise are
+    drawn, at random: no premise is on both sides (letter case and punctuation aside).  Every
+    source and class gets its share, since a group is passed over once its classes have theirs.
+
+    Parameters
+    ----------
+    pairs : NliPairs
+        The pairs.
+    n : int, default 2000
+        Pairs to hold out; a few may be wanting where no group fits any more.  0: none.
+    seed : int, default 0
+        Random state of the draw.
+
+    Returns
+    -------
+    train, held_out : ndarray of int
+        Row numbers, ascending.
+
+    Raises
+    ------
+    ValueError
+        If ``n`` is negative, or more than half of the pairs.
+    """
+    total = len(pairs)
+    if not 0 <= n <= total // 2:
+        raise ValueError(f"cannot hold out {n} of {total} pairs: 0 to {total // 2} is possible.")
+    groups: dict[str, list[int]] = defaultdict(list)
+    for row, premise in enumerate(pairs.premises):
+        key = "".join(c for c in premise.casefold() if c.isalnum())
+        groups[key or premise].append(row)
+    cells = list(zip(pairs.sources, (int(label) for label in pairs.labels), strict=True))
+    room = {cell: round(n * count / total) for cell, count in Counter(cells).items()}
+    members = list(groups.values())
+    chosen: list[int] = []
+    for i in np.random.default_rng(seed).permutation(len(members)):
+        wanted = Counter(cells[row] for row in members[i])
+        if all(room[cell] >= count for cell, count in wanted.items()):
+            chosen += members[i]
+            for cell, count in wanted.items():
+                room[cell] -= count
+    held_out = np.array(sorted(chosen), dtype=np.intp)
+    return np.setdiff1d(np.arange(total, dtype=np.intp), held_out), held_out
+
+
+def draw(rows: Rows, limit: int, *, seed: int = SPLIT_SEED) -> Rows:
+    """Draw ``limit`` of some rows at random, all where there are no more; ascending."""
+    return np.sort(np.random.default_rng(seed).permutation(rows)[:limit])
+
+
+def select_pairs(pairs: NliPairs, rows: Iterable[int]) -> NliPairs:
+    """Take some rows, in the order given."""
+    rows = [int(row) for row in rows]
+    return NliPairs(
+        tuple(pairs.premises[i] for i in rows),
+        tuple(pairs.hypotheses[i] for i in rows),
+        np.asarray(pairs.labels)[rows],
+        tuple(pairs.sources[i] for i in rows),
+        pairs.source,
+    )

@@ -1,0 +1,685 @@
+"""What is measured of one snapshot of a small BERT: words, sentences, STS, guesses, pictures.
+
+`material.prepare` gathers what is the same for all snapshots of a run; `measure_snapshot` takes
+one model folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import orthogonal_procrustes
+from tqdm import tqdm
+
+from bertflow_lite import __version__
+from bertflow_lite.calibrators import make_calibrator
+from bertflow_lite.calibrators.base import DeadDimensionWarning
+from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
+from bertflow_lite.calibrators.linear import principal_directions
+from bertflow_lite.datasets.pairs import SentencePairs
+from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.encoders.language_model import LanguageModel, fill_mask, load_language_model
+from bertflow_lite.encoders.models import LoadedModel
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.experiments.controls.overlap import word_overlap
+from bertflow_lite.experiments.controls.words import WordCountEncoder
+from bertflow_lite.experiments.pretraining.checkpoints import Training, fingerprint_folder
+from bertflow_lite.experiments.pretraining.corpus import PackedCorpus
+from bertflow_lite.experiments.pretraining.loop import HELD_OUT
+from bertflow_lite.experiments.pretraining.probe import (
+    NeighborPairs,
+    Places,
+    collect_at,
+    compare_neighbors,
+    draw_places,
+    frequent_pairs,
+    measure_gain,
+    measure_terms,
+    neighbor_counts,
+    neighbor_places,
+    select_contexts,
+    unigram_log_p,
+)
+from bertflow_lite.experiments.resume import KeptResults
+from bertflow_lite.experiments.runs import round_numbers
+from bertflow_lite.experiments.table1 import BINS, WordEmbeddings, find_neighbors, make_table1
+from bertflow_lite.measures.geometry import (
+    effective_rank,
+    frequency_shares,
+    iso_score,
+    mean_cosine,
+    singular_values,
+)
+from bertflow_lite.measures.scores import score_similarities, score_sts
+from bertflow_lite.measures.similarity import spearman
+from bertflow_lite.measures.spelling import lexical_similarities
+from bertflow_lite.text import split_words
+
+__all__ = [
+    "CALIBRATORS",
+    "LAYERS",
+    "MASKED_SENTENCES",
+    "Frame",
+    "Material",
+    "align_frames",
+    "calibrated_scores",
+    "different_sentences",
+    "load_validation_pairs",
+    "make_frame",
+    "measure_run",
+    "measure_snapshot",
+    "measure_words",
+    "prepare",
+    "spread_over",
+]
+
+LAYERS = ("last", "last2avg", "first-last")
+CALIBRATORS = ("none", "sn", "whiten", "flow")
+FLOW_STEPS = 500
+"""Fewest training steps of a flow: one epoch of a validation set's sentences has about 90."""
+MASKED_SENTENCES = (
+    "The capital of [MASK] is Paris.",
+    "It is one of the largest cities in the [MASK].",
+    "The river flows into the [MASK] sea.",
+    "In the second world [MASK], the town was destroyed.",
+    "He was born in [MASK] and died in 1954.",
+    "The film was directed [MASK] a young woman.",
+    "The king and the [MASK] lived in an old castle.",
+    "She poured the hot coffee into a [MASK].",
+    "The children go to [MASK] by bus.",
+    "They [MASK] playing football in the park.",
+    "Water freezes when it is very [MASK].",
+    "Two plus two is [MASK].",
+)
+"""What every snapshot completes; the book's own."""
+N_GUESSES = 3
+N_SPECTRUM = 40
+N_TERMS = 300  # contexts whose scores with all pieces are taken apart
+MAX_LENGTH = 64
+
+
+def measure_snapshot(
+    folder: Path, material: Material, *, seeds: Sequence[int] = (0,), device: Any = "cpu"
+) -> dict[str, Any]:
+    """Measure one snapshot.
+
+    Parameters
+    ----------
+    folder : Path
+        A transformers model, `BertForMaskedLM`, with its tokenizer.
+    material : Material
+        From `material.prepare`.
+    seeds : sequence of int, default (0,)
+        Of the flows.
+    device : str or torch.device, default "cpu"
+
+    Returns
+    -------
+    dict
+        What `round_numbers` makes ready for JSON: ``fingerprint``; ``words`` (`measure_words`);
+        ``sentences``, by layer choice (`measure_sentences`); ``sts``, by layer choice and
+        calibrator (`calibrated_scores`);
+        ``gain``, ``terms`` and ``neighbors`` (`masked_probe`); ``guesses``: for each of
+        `MASKED_SENTENCES`, the three best pieces and their probabilities; ``film``: ``words``
+        and ``sentences``, each with ``points``, not yet aligned, and ``share``.
+    """
+    lm = load_language_model(folder, device=device)
+    body = LoadedModel(lm.name, lm.model.base_model, lm.tokenizer, lm.fingerprint)
+    encoder = Encoder(body, max_length=MAX_LENGTH, cache=False)
+    pairs, film = material.pairs, load_sts("mini-sts")
+    film_texts = [film.sentences[i] for i in material.film_sentences]
+    # One pass for all layer choices and both sets.
+    raw = encoder.encode([*pairs.sentences, *film_texts], list(LAYERS))
+    of_film = raw["last2avg"][2 * len(pairs) :]
+    vectors = {layer: x[: 2 * len(pairs)] for layer, x in raw.items()}
+    words = WordEmbeddings.of(encoder, material.words)
+    return {
+        "fingerprint": lm.fingerprint,
+        "words": measure_words(words, material),
+        "sentences": measure_sentences(vectors, encoder, material),
+        "sts": {
+            layer: calibrated_scores(x, pairs, CALIBRATORS, seeds) for layer, x in vectors.items()
+        },
+        **_probe(lm, material),
+        "guesses": [
+            [[guess.token, guess.probability] for guess in best]
+            for best in fill_mask(lm, MASKED_SENTENCES, k=N_GUESSES)
+        ],
+        "film": {
+            "words": vars(make_frame(words.vectors[words.rows], material.film_words)),
+            "sentences": vars(make_frame(of_film)),
+        },
+    }
+
+
+def measure_words(words: WordEmbeddings, material: Material) -> dict[str, Any]:
+    """Measure the input embeddings of whole words.
+
+    Returns
+    -------
+    dict
+        ``n``; ``table1`` (`make_table1`; bins beyond the last word left out); ``norm`` and its
+        ``spearman`` and ``pearson`` with log frequency; ``spearman_distance_rank``, of a word's
+        mean distance to its seven nearest neighbors and its frequency rank; and what `_space`
+        gives.
+    """
+    own = words.vectors[words.rows]
+    norms = np.linalg.norm(own.astype(np.float64), axis=1)
+    log_frequency = np.log(material.word_counts[words.ranks] / material.counts.sum())
+    neighbors = find_neighbors(words.vectors, words.rows)
+    bins = [bin for bin in BINS if bin[0] < len(material.words)]
+    return {
+        "n": len(words.words),
+        "table1": make_table1(words, neighbors, bins=bins).to_dict(),
+        "norm": float(norms.mean()),
+        "norm_log_frequency": {
+            "spearman": spearman(norms, log_frequency),
+            "pearson": float(np.corrcoef(norms, log_frequency)[0, 1]),
+        },
+        "spearman_distance_rank": spearman(neighbors.distance.mean(axis=1), words.ranks),
+        "frequency": frequency_shares(own, log_frequency, n_directions=3).to_dict(),
+        **_space(own),
+    }
+
+
+def measure_sentences(
+    vectors: dict[str, NDArray[np.float32]], encoder: Encoder, material: Material
+) -> dict[str, Any]:
+    """Measure the space of the set's different sentences, by layer choice.
+
+    Returns
+    -------
+    dict of dict
+        ``n``; ``norm``; ``frequency`` and ``length``: `frequency_shares` with the mean log
+        frequency of a sentence's pieces, and with the log of their number; and what `_space`
+        gives.
+    """
+    rows, texts = different_sentences(material.pairs)
+    ids = encoder.tokenizer(
+        texts, add_special_tokens=False, truncation=True, max_length=MAX_LENGTH - 2
+    )["input_ids"]
+    log_frequency = np.array([material.log_p[pieces].mean() for pieces in ids])
+    log_length = np.log([len(pieces) for pieces in ids])
+    out = {}
+    for layer, every in vectors.items():
+        x = every[rows]
+        out[layer] = {
+            "n": len(x),
+            "norm": float(np.linalg.norm(x, axis=1).mean()),
+            "frequency": frequency_shares(x, log_frequency, n_directions=3).to_dict(),
+            "length": frequency_shares(x, log_length, n_directions=3).to_dict(),
+            **_space(x),
+        }
+    return out
+
+
+def calibrated_scores(
+    embeddings: NDArray[np.float32],
+    pairs: SentencePairs,
+    calibrators: Sequence[str] = CALIBRATORS,
+    seeds: Sequence[int] = (0,),
+) -> dict[str, list[float]]:
+    """Score embeddings on a set, raw and calibrated; Spearman x 100, a list over seeds.
+
+    Calibrators are fitted on the different sentences of the set, without their gold scores.  The
+    flow is the paper's preset, trained for 500 steps at least, as in the chapter on anisotropy;
+    only it has a seed.
+
+    Parameters
+    ----------
+    embeddings : ndarray, shape (2 * n_pairs, dim)
+        One row for each of ``pairs.sentences``.
+    pairs : SentencePairs
+    calibrators : sequence of str
+        As `make_calibrator` takes them.
+    seeds : sequence of int
+    """
+    rows, _ = different_sentences(pairs)
+    out: dict[str, list[float]] = {}
+    for name in calibrators:
+        out[name] = []
+        for seed in seeds if "flow" in name else (0,):
+            calibrator: Any = make_calibrator(name, random_state=seed)
+            if isinstance(calibrator, FlowCalibrator):
+                calibrator.set_params(min_steps=FLOW_STEPS, device="cpu")
+            z = embeddings
+            if calibrator is not None:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeadDimensionWarning)
+                    z = calibrator.fit(embeddings[rows]).transform(embeddings)
+            out[name].append(score_sts(pairs, z).all)
+    return out
+
+
+def _probe(lm: LanguageModel, material: Material) -> dict[str, Any]:
+    contexts = collect_at(lm, material.held_out, material.places)
+    near = collect_at(lm, material.held_out, material.neighbors)
+    log_p = material.log_p
+    return {
+        "gain": measure_gain(lm, contexts, log_p, material.ranks),
+        "terms": measure_terms(lm, select_contexts(contexts, N_TERMS), log_p, material.counts),
+        "neighbors": compare_neighbors(
+            lm, near, material.neighbors.left, material.pairs_of_neighbors, log_p
+        ),
+    }
+
+
+def _space(x: NDArray[np.float32]) -> dict[str, Any]:
+    """Mean cosine with its interval, effective rank, IsoScore, and at most 40 singular values."""
+    cosine, singular = mean_cosine(x), singular_values(x)
+    at = np.unique(np.geomspace(1, len(singular), N_SPECTRUM).round().astype(int))
+    return {
+        "mean_cosine": {"estimate": cosine.estimate, "low": cosine.low, "high": cosine.high},
+        "effective_rank": effective_rank(singular),
+        "iso_score": iso_score(x),
+        "spectrum": {"index": at, "value": singular[at - 1] / singular[0]},
+    }
+
+
+def different_sentences(pairs: SentencePairs) -> tuple[list[int], list[str]]:
+    """Row of the first occurrence of each different sentence, and the sentences."""
+    first: dict[str, int] = {}
+    for row, text in enumerate(pairs.sentences):
+        first.setdefault(text, row)
+    return list(first.values()), list(first)
+
+
+logger = logging.getLogger(__name__)
+FORMAT = 1
+"""Part of the key of kept results: another meaning of a number must not read old ones."""
+
+
+def load_validation_pairs(name: str, *, download: bool = False) -> SentencePairs:
+    """Load a set's validation pairs; mini-sts where a real set is not on this machine."""
+    if name == "mini-sts":
+        return load_sts(name)
+    try:
+        return load_sts(name, "dev", download=download)
+    except FileNotFoundError as error:
+        logger.warning("scoring on mini-sts instead: %s", error)
+        return load_sts("mini-sts")
+
+
+def measure_run(
+    training: Training,
+    corpus: PackedCorpus,
+    tokenizer: Any,
+    pairs: SentencePairs,
+    *,
+    seeds: int = 3,
+    least_pairs: int = 20,
+    resume: bool = True,
+    device: Any = "cpu",
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Measure every snapshot of a run.
+
+    Each snapshot's numbers are kept in the cache, by its weights, so that an interrupted call, or
+    one while the training still goes on, has to measure only what is new.
+
+    Parameters
+    ----------
+    training : Training
+        From `read_training`.
+    corpus : PackedCorpus
+        That it was trained on.
+    tokenizer : PreTrainedTokenizerFast
+    pairs : SentencePairs
+        From `load_validation_pairs`.
+    seeds : int, default 3
+        Flows at the first and the last snapshot, which say how noisy one flow is; elsewhere one.
+    least_pairs : int, default 20
+        See `prepare`.
+    resume : bool, default True
+        Use what is kept.
+    device : str or torch.device, default "cpu"
+    progress : bool, default False
+        Show a progress bar.
+
+    Returns
+    -------
+    dict
+        ``training``, ``corpus``, ``settings``; ``baselines``: scores without any training;
+        ``snapshots``: a list, see `measure_snapshot`, with ``step``, ``tokens``,
+        ``training_loss``, ``held_out_loss`` and ``seconds``; ``film``: frames by snapshot, aligned
+        (`align_frames`).
+
+    Raises
+    ------
+    ValueError
+        If the run was trained on another corpus.
+    """
+    if training.settings["corpus"] != corpus.fingerprint:
+        raise ValueError(
+            "the run was trained on another text, or with other rows, than the corpus that is "
+            "given: give the one of `pretrain --corpus`."
+        )
+    held_out = min(HELD_OUT, len(corpus.rows) // 10)
+    material = prepare(corpus, tokenizer, pairs, held_out=held_out, least_pairs=least_pairs)
+    settings = {
+        "layers": list(LAYERS),
+        "calibrators": list(CALIBRATORS),
+        "flow": {"preset": "paper", "min_steps": FLOW_STEPS, "fitted_on": "sentences of the set"},
+        "set": f"{pairs.name}-{pairs.split}" if pairs.name != "mini-sts" else pairs.name,
+        "n_pairs": len(pairs),
+        "n_sentences": len(set(pairs.sentences)),
+        "least_pairs": least_pairs,
+        "n_contexts": len(material.places),
+        "n_neighbor_contexts": len(material.neighbors),
+        "masked_sentences": list(MASKED_SENTENCES),
+    }
+    key = {
+        **settings, "format": FORMAT, "version": __version__, "corpus": corpus.fingerprint,
+        "data": pairs.fingerprint,
+    }  # fmt: skip
+    kept = KeptResults("pretraining", key)
+    if not resume:
+        kept.remove()
+    steps = list(training.snapshots)
+    measured = []
+    for step in tqdm(steps, desc="snapshots", disable=not progress):
+        folder = training.snapshots[step]
+        n = seeds if step in (steps[0], steps[-1]) else 1
+
+        def compute(folder: Path = folder, n: int = n) -> Any:
+            began = time.perf_counter()
+            found = measure_snapshot(folder, material, seeds=range(n), device=device)
+            return round_numbers({**found, "seconds": time.perf_counter() - began})
+
+        measured.append(kept(f"{fingerprint_folder(folder)}/{n}", compute))
+    film = _make_film(measured, material)
+    width = int(training.settings["recipe"]["width"])
+    loss = {int(entry[0]): entry for entry in training.loss}
+    names = ("step", "tokens", "training_loss", "held_out_loss")
+    snapshots = [
+        dict(zip(names, loss[step], strict=True))
+        | {name: part for name, part in found.items() if name != "film"}
+        for step, found in zip(steps, measured, strict=True)
+    ]
+    out: dict[str, Any] = round_numbers(
+        {
+            "training": training.to_dict(),
+            "corpus": {
+                "n_tokens": corpus.n_tokens,
+                "n_rows": len(corpus.rows),
+                "held_out_rows": held_out,
+                "n_words": len(material.words),
+            },
+            "settings": settings,
+            "baselines": kept(f"baselines/{width}", lambda: _baselines(pairs, tokenizer, width)),
+            "snapshots": snapshots,
+        }
+    )
+    return {**out, "film": film}
+
+
+def _baselines(pairs: SentencePairs, tokenizer: Any, width: int) -> dict[str, Any]:
+    """Scores (Spearman x 100) of what has learned nothing."""
+    lexical = lexical_similarities(pairs)
+    lexical["word overlap"] = word_overlap(pairs.sentences1, pairs.sentences2)
+    out: dict[str, Any] = {name: score_similarities(pairs, x).all for name, x in lexical.items()}
+    bag = WordCountEncoder("count", "random", width, tokenize=tokenizer.tokenize)
+    vectors = bag.fit(list(dict.fromkeys(pairs.sentences))).encode(pairs.sentences)
+    # One random vector for each piece, and their mean: a BERT's sentence vector before attention
+    # and training.
+    out["random vectors of pieces"] = calibrated_scores(vectors, pairs)
+    rounded: dict[str, Any] = round_numbers(out)
+    return rounded
+
+
+def _make_film(measured: Sequence[dict[str, Any]], material: Material) -> dict[str, Any]:
+    """Frames of words and sentences, each turned towards the next; three digits."""
+    labels: dict[str, dict[str, Any]] = {
+        "words": {
+            "word": [material.words[i] for i in material.film_words],
+            "rank": material.film_words,
+            "count": material.word_counts[material.film_words],
+        },
+        "sentences": {"set": "mini-sts", "layers": "last2avg", "row": material.film_sentences},
+    }
+    for name, part in labels.items():
+        frames = align_frames([np.array(one["film"][name]["points"]) for one in measured])
+        part["x"] = [frame[:, 0] for frame in frames]
+        part["y"] = [frame[:, 1] for frame in frames]
+        part["share"] = [one["film"][name]["share"] for one in measured]
+    rounded: dict[str, Any] = round_numbers(labels, 3)
+    return rounded
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A flat picture of a cloud.
+
+    Attributes
+    ----------
+    points : ndarray, shape (n, 2)
+        Coordinates along the two strongest principal directions, the mean at the origin.
+    share : ndarray, shape (2,)
+        Share of the cloud's variance along each of the two.
+    """
+
+    points: Floats
+    share: Floats
+
+
+def make_frame(x: ArrayLike, shown: Sequence[int] | NDArray[np.intp] | None = None) -> Frame:
+    """Project a cloud onto its two strongest principal directions.
+
+    Parameters
+    ----------
+    x : array-like, shape (n >= 2, dim >= 2)
+        All points: directions and mean are theirs.
+    shown : sequence of int, optional
+        Rows whose coordinates are wanted; default: all.
+
+    Returns
+    -------
+    Frame
+
+    Raises
+    ------
+    ValueError
+        If all points are equal, or there are too few points or dimensions.
+    """
+    rows = np.asarray(x, dtype=np.float64)
+    if rows.ndim != 2 or min(rows.shape) < 2:
+        raise ValueError(f"the points have shape {rows.shape}; a picture needs two of each.")
+    mean = rows.mean(axis=0)
+    variances, directions = principal_directions(rows, mean)
+    if not variances[0] > 0:
+        raise ValueError("all points are equal: there is nothing to see.")
+    chosen = rows if shown is None else rows[np.asarray(shown)]
+    share = (variances[:2] / variances.sum()).clip(0)
+    return Frame((chosen - mean) @ directions[:2].T, share)
+
+
+def align_frames(frames: Sequence[ArrayLike]) -> list[Floats]:
+    """Turn and mirror each frame towards the next, from the last one backward.
+
+    Parameters
+    ----------
+    frames : sequence of array-like, each of shape (n, 2)
+        Row i of each is the same point.
+
+    Returns
+    -------
+    list of ndarray, shape (n, 2)
+        Distances within a frame, and from the origin, are as before; so is the last frame.
+
+    Examples
+    --------
+    >>> square = np.array([[1.0, 0.0], [0.0, 2.0]])
+    >>> turned = square @ np.array([[0.0, 1.0], [-1.0, 0.0]])
+    >>> bool(np.allclose(align_frames([turned, square])[0], square))
+    True
+    """
+    out = [np.asarray(frame, dtype=np.float64) for frame in frames]
+    for i in range(len(out) - 2, -1, -1):
+        turn, _ = orthogonal_procrustes(out[i], out[i + 1])
+        out[i] = out[i] @ turn
+    return out
+
+
+def spread_over(n: int, wanted: int) -> NDArray[np.intp]:
+    """Choose positions out of ``n``, dense at first and then ever sparser, as on a log scale.
+
+    Parameters
+    ----------
+    n, wanted : int
+        How many there are, and how many to choose at most.
+
+    Returns
+    -------
+    ndarray of int, shape (min(n, wanted),)
+        Rising, with the first and the last position.
+
+    Examples
+    --------
+    >>> spread_over(100, 8)
+    array([ 0,  1,  3,  6, 13, 26, 51, 99])
+    >>> spread_over(3, 5)
+    array([0, 1, 2])
+    """
+    if n <= wanted:
+        return np.arange(n)
+    tries = wanted
+    while True:  # near the start several fall on one position: ask for more until enough differ
+        found = np.unique(np.geomspace(1, n, tries).round().astype(np.intp)) - 1
+        if len(found) >= wanted:
+            keep = np.linspace(0, len(found) - 1, wanted).round().astype(np.intp)
+            return np.asarray(found[keep])
+        tries += max(1, wanted // 20)
+
+
+N_WORDS = 10_000
+N_CONTEXTS = 1200
+N_LEFT, CONTEXTS_OF_LEFT = 200, 6
+FILM_WORDS, FILM_PAIRS = 300, 75
+
+
+@dataclass(frozen=True)
+class Material:
+    """What all snapshots of a run are measured on.
+
+    Attributes
+    ----------
+    counts : ndarray of int64, shape (vocabulary,)
+        Of the pieces of the corpus.
+    log_p : ndarray, shape (vocabulary,)
+        Their log frequency (`unigram_log_p`).
+    ranks : ndarray of int, shape (vocabulary,)
+        Their frequency rank, marks last.
+    words : tuple of str
+        Whole words of one piece that occur, most frequent first, up to 10,000.  Their rank is that
+        among such words: words of several pieces have no count here.  The count is the piece's,
+        also where it begins a longer word ("play" in "play ##wright").
+    word_counts : ndarray of int64, shape (n_words,)
+    held_out : ndarray of int64, shape (n_rows, length)
+        Rows that were not trained on.
+    places, neighbors : Places
+        Where masks are put: anywhere, and right of frequent words.
+    pairs_of_neighbors : NeighborPairs
+        Of the training rows.
+    pairs : SentencePairs
+        The STS set.
+    film_words : ndarray of int
+        Rows of ``words`` in the film: words of three letters or more that mini-sts uses too, so
+        that they are fit for a book, spread over the frequency ranks.
+    film_sentences : ndarray of int
+        Rows of mini-sts's ``sentences`` in the film; both sentences of a pair.
+    """
+
+    counts: NDArray[np.int64]
+    log_p: NDArray[np.float64]
+    ranks: NDArray[np.intp]
+    words: tuple[str, ...]
+    word_counts: NDArray[np.int64]
+    held_out: NDArray[np.int64]
+    places: Places
+    neighbors: Places
+    pairs_of_neighbors: NeighborPairs
+    pairs: SentencePairs
+    film_words: NDArray[np.intp]
+    film_sentences: NDArray[np.intp]
+
+
+def prepare(
+    corpus: PackedCorpus,
+    tokenizer: Any,
+    pairs: SentencePairs,
+    *,
+    held_out: int,
+    least_pairs: int = 20,
+    seed: int = 0,
+) -> Material:
+    """Gather what the snapshots of a run are measured on.
+
+    Parameters
+    ----------
+    corpus : PackedCorpus
+        That the run was trained on.
+    tokenizer : PreTrainedTokenizerFast
+        Of the run.
+    pairs : SentencePairs
+        The STS set to score on.
+    held_out : int
+        Rows at the end of the corpus that were not trained on.
+    least_pairs : int, default 20
+        Smallest count of two neighbors that are compared.
+    seed : int, default 0
+        Of the draws of places.
+
+    Returns
+    -------
+    Material
+
+    Raises
+    ------
+    ValueError
+        If the corpus is too small to measure with.
+    """
+    marks = np.array(sorted(tokenizer.all_special_ids), dtype=np.int64)
+    pieces = np.delete(np.arange(len(corpus.counts)), marks)
+    order = np.append(pieces[np.argsort(-corpus.counts[pieces], kind="stable")], marks)
+    ranks = np.empty(len(order), dtype=np.intp)
+    ranks[order] = np.arange(len(order))
+    tokens = tokenizer.convert_ids_to_tokens(order.tolist())
+    is_word = [t.isascii() and t.isalpha() and t.islower() for t in tokens]
+    ids = np.array([i for i, w in zip(order, is_word, strict=True) if w and corpus.counts[i]])
+    ids = ids[:N_WORDS].astype(np.int64)
+    if len(ids) < 100:
+        raise ValueError(f"only {len(ids)} words occur in the corpus: measure with a larger one.")
+    words = tuple(tokenizer.convert_ids_to_tokens(ids.tolist()))
+    log_p = unigram_log_p(corpus.counts)
+    rows = np.asarray(corpus.rows[len(corpus.rows) - held_out :], dtype=np.int64)
+    left = ids[:N_LEFT]
+    found = neighbor_counts(corpus, left, marks, leave_out=held_out)
+    film = load_sts("mini-sts")
+    fit = {word for text in film.sentences for word in split_words(text)}
+    shown = np.array([i for i, word in enumerate(words) if word in fit and len(word) > 2])
+    of_pair = np.linspace(0, len(film) - 1, min(FILM_PAIRS, len(film))).round().astype(np.intp)
+    return Material(
+        counts=corpus.counts,
+        log_p=log_p,
+        ranks=ranks,
+        words=words,
+        word_counts=corpus.counts[ids],
+        held_out=rows,
+        places=draw_places(rows, marks, N_CONTEXTS, seed),
+        neighbors=neighbor_places(rows, left, marks, CONTEXTS_OF_LEFT, seed),
+        pairs_of_neighbors=frequent_pairs(found, log_p, least=least_pairs),
+        pairs=pairs,
+        film_words=shown[spread_over(len(shown), FILM_WORDS)].astype(np.intp),
+        film_sentences=np.concatenate([of_pair, of_pair + len(film)]),
+    )

@@ -1,0 +1,469 @@
+"""The first steps of a pre-training run again, with one thing changed.
+
+What bends the space of words?  Each variant takes away one suspect.  All start from the same seed
+and go through the same steps with the same rates as the first part of a long run, so a difference
+comes from the change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from bertflow_lite.encoders.language_model import load_language_model
+from bertflow_lite.encoders.models import LoadedModel
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, row_lengths
+from bertflow_lite.experiments.pretraining.loop import HELD_OUT, TrainingRun
+from bertflow_lite.experiments.pretraining.peers import Peers
+from bertflow_lite.experiments.pretraining.probe import collect_at, measure_terms, select_contexts
+from bertflow_lite.experiments.pretraining.recipe import Recipe
+from bertflow_lite.experiments.pretraining.snapshots import (
+    N_TERMS,
+    Material,
+    calibrated_scores,
+    different_sentences,
+    measure_words,
+)
+from bertflow_lite.experiments.runs import round_numbers
+from bertflow_lite.experiments.table1 import WordEmbeddings
+from bertflow_lite.measures.geometry import mean_cosine
+from bertflow_lite.measures.similarity import spearman
+
+__all__ = [
+    "ASIDES",
+    "COMPARE_FORMAT",
+    "EACH",
+    "LADDER",
+    "STEPS",
+    "VARIANTS",
+    "Trial",
+    "Variant",
+    "compare_recipes",
+    "thin_corpus",
+    "train_variant",
+    "unigram_loss",
+]
+
+STEPS = (0, 10, 30, 50, 70, 100, 200, 300, 500)
+"""Where a variant is measured."""
+FORMAT = 2
+"""Of what `train_variant` gives: kept results of another one are not used."""
+EACH = 100
+"""Occurrences of each piece in the text where all are equally frequent."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One thing that is changed.
+
+    Attributes
+    ----------
+    name, why : str
+        What is changed, and what it asks.
+    changes : dict
+        Fields of `Recipe`.
+    text : {"whole", "thinned", "equal"}
+        The corpus; as much of it as is left where all words are equally frequent, drawn at random;
+        or that text itself (`thin_corpus`).
+    """
+
+    name: str
+    why: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    text: str = "whole"
+
+
+VARIANTS = (
+    Variant("as the book's model", "another seed: how much of a curve is chance?"),
+    Variant("no weight decay", "are rare words short because they decay?", {"weight_decay": 0.0}),
+    Variant("heads at random", "does the gift to the heads matter?", {"neighbors": 0.0}),
+    Variant("bias from zero", "BERT's start: does frequency enter the vectors?", {"bias": "zero"}),
+    Variant("no bias", "the paper's equation: frequency has no other place", {"bias": "none"}),
+    Variant("untied", "push and pull on two vectors", {"tied": False}),
+    Variant(
+        "thinned text", "as short and broken as the next, frequencies as usual", text="thinned"
+    ),
+    Variant("equal frequencies", "a world without frequency", text="equal"),
+    Variant(
+        "equal frequencies, bias from zero",
+        "and without a bias that knows which words there are",
+        {"bias": "zero"},
+        "equal",
+    ),
+)
+
+
+def train_variant(
+    corpus: PackedCorpus,
+    tokenizer: Any,
+    variant: Variant,
+    material: Material,
+    *,
+    recipe: Recipe,
+    steps: Sequence[int] = STEPS,
+    of_tokens: float = 6e7,
+    each: int = EACH,
+    seed: int = 1,
+    device: torch.device | str = "cpu",
+    bf16: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Train one variant for a short while and measure it on its way.
+
+    Parameters
+    ----------
+    corpus, tokenizer
+        As `pretrain`.
+    variant : Variant
+    material : Material
+        Of the *whole* corpus: frequencies are those of the language, whatever text is trained on.
+    recipe : Recipe
+        What the variant changes.
+    steps : sequence of int
+        Where to measure; the last one ends the run.
+    of_tokens : float, default 60 million
+        Length of the run whose first part this is: the rate falls as it does there.
+    each : int
+        See `thin_corpus`.
+    seed, device, bf16
+        As `pretrain`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    dict
+        ``name``, ``why``, ``changes``, ``text``; ``n_tokens`` and ``n_pieces`` (different ones) of
+        the text; ``snapshots``: a list of what `measure_variant` gives, with ``step``, ``tokens``
+        and ``held_out_loss``; ``seconds`` of training.
+    """
+    text = corpus
+    if variant.text != "whole":
+        text = thin_corpus(corpus, tokenizer, each, equal=variant.text == "equal")
+    held_out = min(HELD_OUT, len(text.rows) // 10)
+    changed = dataclasses.replace(recipe, **variant.changes)
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as out:
+        run = TrainingRun(
+            text, tokenizer, changed, Path(out), seed, torch.device(device), bf16, held_out, Peers()
+        )
+
+        def measure(step: int, folder: Path) -> None:
+            found.append(
+                {
+                    "step": step,
+                    "tokens": run.tokens,
+                    "held_out_loss": run.loss[-1][3],
+                    **measure_variant(folder, material, device=device),
+                }
+            )
+            shutil.rmtree(folder)
+
+        began, measuring = time.monotonic(), 0.0
+        for _ in tqdm(range(max(steps) + 1), desc=variant.name, disable=not progress):
+            if run.step in steps:
+                pause = time.monotonic()
+                run.snapshot(measure)
+                measuring += time.monotonic() - pause
+            if run.step < max(steps):
+                run.step_once(run.share(of_tokens, None))
+    out_dict: dict[str, Any] = round_numbers(
+        {
+            **dataclasses.asdict(variant),
+            "n_tokens": text.n_tokens,
+            "n_pieces": int(np.count_nonzero(text.counts)),
+            "snapshots": found,
+            "seconds": time.monotonic() - began - measuring,
+        }
+    )
+    return out_dict
+
+
+def measure_variant(
+    folder: Path, material: Material, *, device: torch.device | str = "cpu"
+) -> dict[str, Any]:
+    """Measure what a variant is about: word norms at both ends, terms, cones and scores.
+
+    Returns
+    -------
+    dict
+        ``norm``: rank correlation of a word's norm with its log frequency, ``input`` and
+        ``output`` vectors (one and the same where tied), and ``input_mean``, the mean norm;
+        ``distance``: that of the distance to its neighbors, input vectors; ``words_cosine`` and
+        ``sentences_cosine``; ``terms``: ``log_p_in`` of `measure_terms`; ``sts``: last2avg, by
+        calibrator.
+    """
+    lm = load_language_model(folder, device=device)
+    body = LoadedModel(lm.name, lm.model.base_model, lm.tokenizer, lm.fingerprint)
+    encoder = Encoder(body, max_length=64, cache=False)
+    words = WordEmbeddings.of(encoder, material.words)
+    of_words = measure_words(words, material)
+    ids = np.array(lm.tokenizer.convert_tokens_to_ids(list(words.words)))
+    output = np.linalg.norm(lm.word_vectors.cpu().double().numpy()[ids], axis=1)
+    log_count = np.log(material.word_counts[words.ranks])
+    vectors = encoder.encode(material.pairs.sentences, "last2avg")
+    rows, _ = different_sentences(material.pairs)
+    contexts = select_contexts(collect_at(lm, material.held_out, material.places), N_TERMS)
+    terms = measure_terms(lm, contexts, material.log_p, material.counts)
+    scores = calibrated_scores(vectors, material.pairs)
+    return {
+        "norm": {
+            "input": of_words["norm_log_frequency"]["spearman"],
+            "output": spearman(output, log_count),
+            "input_mean": of_words["norm"],
+        },
+        "distance": -of_words["spearman_distance_rank"],
+        "words_cosine": of_words["mean_cosine"]["estimate"],
+        "sentences_cosine": mean_cosine(vectors[rows]).estimate,
+        "terms": terms["log_p_in"],
+        "sts": {name: values[0] for name, values in scores.items()},
+    }
+
+
+_BERT = Recipe(
+    waves=False, neighbors=0.0, masked=0.15, masked_last=0.15, learning_rate=1e-3, rows=32,
+    most_rows=32, warmup_tokens=1e5, beta2=0.999,
+)  # fmt: skip
+COMPARE_FORMAT = 1
+"""Of what `compare_recipes` gives: kept results of another one are not used."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One recipe to try.
+
+    Attributes
+    ----------
+    name, why : str
+        What is changed, and what one hopes for.
+    changes : dict
+        Fields of `Recipe`, on top of BERT's settings at a small batch.
+    text : {"sentences", "running"}
+        Rows of whole sentences, or of running text, cut wherever a row is full.
+    """
+
+    name: str
+    why: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    text: str = "sentences"
+
+    @property
+    def recipe(self) -> Recipe:
+        """The whole recipe."""
+        return dataclasses.replace(_BERT, **self.changes)
+
+
+_WAVES: dict[str, Any] = {"waves": True}
+_NEIGHBORS = {**_WAVES, "neighbors": 1.2}
+_MASKED = {**_NEIGHBORS, "masked": 0.3, "masked_last": 0.3}
+LADDER = (
+    Trial("the start", "random places, 15 % masked, rate 0.001, bias at log p"),
+    Trial("+ waves for places", "one place to the left is the same turn everywhere", _WAVES),
+    Trial("+ heads begin at their neighbors", "no search for what matters most", _NEIGHBORS),
+    Trial("+ 30 % masked", "twice as many guesses in a step", _MASKED),
+)
+ASIDES = (
+    Trial("start, bias from zero", "BERT's own: frequencies have to be learned", {"bias": "zero"}),
+    Trial(
+        "start, initial scale 0.06", "attention that is less even at first", {"initial_std": 0.06}
+    ),
+    Trial("neighbors, rate 0.002", "larger steps", {**_NEIGHBORS, "learning_rate": 2e-3}),
+    Trial("neighbors, rate 0.0005", "smaller steps", {**_NEIGHBORS, "learning_rate": 5e-4}),
+    Trial("neighbors, no warm-up", "full steps at once", {**_NEIGHBORS, "warmup_tokens": 1.0}),
+    Trial(
+        "neighbors, 128 rows",
+        "a quarter of the steps, with less noise",
+        {**_NEIGHBORS, "rows": 128, "most_rows": 128},
+    ),
+    Trial("neighbors, running text", "full rows, cut sentences", _NEIGHBORS, "running"),
+)
+
+
+def unigram_loss(corpus: PackedCorpus, held_out: int) -> float:
+    """Mean -log p(x) of the held-out pieces under the counts of the whole corpus, in nats."""
+    smooth = corpus.counts + 0.5
+    pieces = np.bincount(corpus.rows[-held_out:].ravel(), minlength=len(smooth)) * (
+        corpus.counts > 0
+    )
+    return float(-(pieces @ np.log(smooth / smooth.sum())) / pieces.sum())
+
+
+def running_text(corpus: PackedCorpus, tokenizer: Any, held_out: int) -> PackedCorpus:
+    """Cut the text into full rows, wherever sentences end; the held-out rows stay as they are."""
+    rows = np.asarray(corpus.rows[: len(corpus.rows) - held_out])
+    pieces = rows[~np.isin(rows, tokenizer.all_special_ids)]
+    inner = rows.shape[1] - 2
+    whole = len(pieces) // inner
+    full = np.empty((whole, inner + 2), rows.dtype)
+    full[:, 0], full[:, -1] = tokenizer.cls_token_id, tokenizer.sep_token_id
+    full[:, 1:-1] = pieces[: whole * inner].reshape(whole, inner)
+    return PackedCorpus(
+        np.concatenate([full, corpus.rows[len(corpus.rows) - held_out :]]),
+        corpus.counts,
+        f"{corpus.fingerprint} running",
+    )
+
+
+def compare_recipes(
+    corpus: PackedCorpus,
+    tokenizer: Any,
+    trial: Trial,
+    *,
+    tokens: float,
+    shape: Mapping[str, Any] | None = None,
+    points: Sequence[float] = (0, 0.1, 0.25, 0.5, 0.75, 1),
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    bf16: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Train one recipe for a short while, the rate constant after its rise.
+
+    Parameters
+    ----------
+    corpus, tokenizer
+        As `pretrain`.
+    trial : Trial
+    tokens : float
+        When to end.
+    shape : mapping, optional
+        Fields of `Recipe` that all trials share, as ``width``; default: the book's model.
+    points : sequence of float
+        Shares of the tokens after which the held-out loss is measured.
+    seed, device, bf16
+        As `pretrain`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    dict
+        ``name``, ``why``, ``changes``; ``curve``: list of [step, tokens, held-out loss];
+        ``seconds`` of training.
+    """
+    held_out = min(HELD_OUT, len(corpus.rows) // 10)
+    if trial.text == "running":
+        corpus = running_text(corpus, tokenizer, held_out)
+    recipe = dataclasses.replace(trial.recipe, **(shape or {}))
+    run = TrainingRun(
+        corpus, tokenizer, recipe, Path("unused"), seed, torch.device(device), bf16, held_out,
+        Peers(),
+    )  # fmt: skip
+    curve, left = [], sorted(points)
+    began, measuring = time.monotonic(), 0.0
+    with tqdm(total=int(tokens), unit="tok", unit_scale=True, desc=trial.name,
+              disable=not progress) as bar:  # fmt: skip
+        while left:
+            if run.tokens >= left[0] * tokens:
+                pause = time.monotonic()
+                curve.append([run.step, run.tokens, round(run.held_out_loss(), 4)])
+                measuring += time.monotonic() - pause
+                left = [point for point in left if point * tokens > run.tokens]
+                continue
+            bar.update(run.step_once(0.0))
+    return {
+        "name": trial.name,
+        "why": trial.why,
+        "changes": trial.changes,
+        "curve": curve,
+        "seconds": round(time.monotonic() - began - measuring, 1),
+    }
+
+
+def thin_corpus(
+    corpus: PackedCorpus, tokenizer: Any, each: int, *, equal: bool, seed: int = 0
+) -> PackedCorpus:
+    """Keep some occurrences of the pieces, in the order of the text, and drop all others.
+
+    Parameters
+    ----------
+    corpus : PackedCorpus
+    tokenizer : PreTrainedTokenizerFast
+        That it was packed with.
+    each : int
+        Occurrences of a piece to keep.  Pieces that occur less often are dropped.
+    equal : bool
+        Whether every piece that is left occurs equally often.  Otherwise as many occurrences in
+        all are drawn from the whole text, whatever their piece.
+    seed : int, default 0
+        Of the draw.
+
+    Returns
+    -------
+    PackedCorpus
+        In memory.  Its rows are as long as those of the text, drawn at random, whatever sentences
+        the pieces come from: so a step reads as much, and rates fall as fast.
+
+    Raises
+    ------
+    ValueError
+        If no piece occurs so often.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> marks = SimpleNamespace(all_special_ids=[0, 1, 2], cls_token_id=1, sep_token_id=2,
+    ...                         pad_token_id=0)
+    >>> rows = np.array([[1, 7, 5, 7, 6, 5, 7, 2]], np.uint16)
+    >>> text = PackedCorpus(rows, np.bincount(rows[0], minlength=8), "text")
+    >>> flat = thin_corpus(text, marks, 2, equal=True)
+    >>> flat.counts[5:]
+    array([2, 0, 2])
+    """
+    pieces = np.asarray(corpus.rows).ravel()
+    pieces = pieces[~np.isin(pieces, tokenizer.all_special_ids)]
+    counts = np.bincount(pieces, minlength=len(corpus.counts))
+    n = each * int((counts >= each).sum())
+    if not n:
+        raise ValueError(f"no piece occurs {each} times: keep fewer of each, or use a longer text.")
+    random = np.random.default_rng([seed, each])
+    if equal:
+        kept = _equally_many(pieces, counts, each, random)
+    else:
+        kept = random.choice(len(pieces), n, replace=False, shuffle=False)
+    kept.sort()
+    lengths = row_lengths(corpus, tokenizer.pad_token_id)
+    sizes = random.permutation(lengths[lengths > 2] - 2)  # less the marks
+    text = f"{corpus.fingerprint} thinned 2 {each} {equal} {seed}"
+    return PackedCorpus(
+        _fill_rows(pieces[kept], sizes, corpus.rows.shape[1], tokenizer),
+        np.bincount(pieces[kept], minlength=len(counts)),
+        hashlib.sha256(text.encode()).hexdigest()[:16],
+    )
+
+
+def _equally_many(
+    pieces: NDArray[Any], counts: NDArray[np.intp], each: int, random: np.random.Generator
+) -> NDArray[np.intp]:
+    """Places of so many occurrences of each piece that has them, chosen at random."""
+    order = np.lexsort((random.random(len(pieces), dtype=np.float32), pieces))
+    sorted_pieces = pieces[order]
+    number = np.arange(len(order)) - (np.cumsum(counts) - counts)[sorted_pieces]
+    return order[(number < each) & (counts[sorted_pieces] >= each)]
+
+
+def _fill_rows(
+    pieces: NDArray[Any], sizes: NDArray[np.intp], length: int, tokenizer: Any
+) -> NDArray[Any]:
+    """Cut a stream of pieces into rows of these sizes between marks, and pad them."""
+    ends = np.cumsum(sizes)
+    sizes = sizes[: np.searchsorted(ends, len(pieces)) + 1].copy()
+    sizes[-1] -= sizes.sum() - len(pieces)
+    rows = np.full((len(sizes), length), tokenizer.pad_token_id, pieces.dtype)
+    rows[:, 0] = tokenizer.cls_token_id
+    rows[:, 1:-1][np.arange(length - 2) < sizes[:, None]] = pieces
+    rows[np.arange(len(sizes)), sizes + 1] = tokenizer.sep_token_id
+    return rows

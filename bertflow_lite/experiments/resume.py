@@ -1,0 +1,221 @@
+"""What an interrupted experiment had finished, so that the next start goes on from there."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import random
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+
+from bertflow_lite.files import cache_dir, write_json
+
+__all__ = [
+    "Keep",
+    "KeptResults",
+    "begin_or_go_on",
+    "no_keep",
+    "random_state_kept",
+    "stop_requested",
+    "workplace",
+]
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Keep(Protocol):
+    """A function that computes a part of an experiment, unless it was computed before."""
+
+    def __call__(self, key: str, compute: Callable[[], T], /) -> T:
+        """Give the value of the part named ``key``."""
+        ...
+
+
+def no_keep(key: str, compute: Callable[[], T], /) -> T:
+    """Compute, and keep nothing."""
+    return compute()
+
+
+class KeptResults:
+    """Finished parts of one experiment, in a file of the cache folder until it is complete.
+
+    The file is written whole after each part (to a file beside it, then renamed), so a process
+    that is stopped or killed loses the part it was at and nothing else.  Where the cache cannot
+    be written, a warning says so and the work goes on.
+
+    Parameters
+    ----------
+    experiment : str
+        Its name, for instance ``"table2"``.
+    settings : dict
+        All that the numbers depend on, as JSON can hold it: encoder fingerprint, seeds, layers,
+        data, versions.  Other settings mean another file.
+    folder : Path, optional
+        Default: ``partial`` in the cache folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> KeptResults("demo", {"seed": 0}, folder)("a", lambda: 1)
+    1
+    >>> again = KeptResults("demo", {"seed": 0}, folder)
+    >>> again("a", lambda: 2), again.found
+    (1, 1)
+    >>> again.remove()
+    """
+
+    def __init__(
+        self, experiment: str, settings: dict[str, Any], folder: Path | None = None
+    ) -> None:
+        text = json.dumps(settings, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self.path = (folder or cache_dir() / "partial") / f"{experiment}-{digest}.json"
+        self._parts: dict[str, Any] = {}
+        self._writable = True
+        self._before = (0.0, 0.0)
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            if content["settings"] == settings:
+                self._parts = dict(content["parts"])
+                self._before = (float(content["seconds"]), float(content["cpu_seconds"]))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning("%s cannot be read (%s): starting anew", self.path.name, error)
+        self._settings = settings
+        self._started = (time.perf_counter(), time.process_time())
+        self.found = len(self._parts)
+
+    def __call__(self, key: str, compute: Callable[[], T], /) -> T:
+        """Give the part's value: from the file, or computed now and put there."""
+        if key not in self._parts:
+            # As JSON gives it back, so that a first run and a resumed one have the same values.
+            self._parts[key] = json.loads(json.dumps(compute(), allow_nan=False))
+            self._write()
+        value: T = self._parts[key]
+        return value
+
+    @property
+    def seconds(self) -> float:
+        """Wall time so far; of interrupted starts, up to their last finished part."""
+        return self._before[0] + time.perf_counter() - self._started[0]
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time of this process, all threads together, counted as `seconds` is.
+
+        On a machine that others use too, it says better how much work the experiment is.
+        """
+        return self._before[1] + time.process_time() - self._started[1]
+
+    def remove(self) -> None:
+        """Forget everything: the experiment is complete, or is to start anew."""
+        self._parts, self.found, self._before = {}, 0, (0.0, 0.0)
+        self.path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        if not self._writable:
+            return
+        try:
+            content = {
+                "settings": self._settings,
+                "seconds": self.seconds,
+                "cpu_seconds": self.cpu_seconds,
+                "parts": self._parts,
+            }
+            write_json(self.path, content)
+        except OSError as error:
+            self._writable = False
+            logger.warning(
+                "%s cannot be written (%s): an interruption would lose finished rows",
+                self.path.name,
+                error,
+            )
+
+
+def begin_or_go_on(path: Path, settings: dict[str, Any], overwrite: bool) -> None:
+    """Begin a run, or make sure that the unfinished one beside it is the same."""
+    if path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        now = json.loads(json.dumps(settings))
+        differ = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+        if not differ:
+            return
+        if not overwrite:
+            raise ValueError(
+                f"an unfinished run lies in {path.parent.name!r}, begun with another "
+                f"{', '.join(differ)}. Give the same arguments to finish it, delete that folder, "
+                "or say overwrite=True (command line: --overwrite)."
+            )
+        for entry in path.parent.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+    write_json(path, settings)
+
+
+@contextlib.contextmanager
+def workplace(folder: Path) -> Iterator[Path]:
+    """Hold a working folder alone; it goes when the work is done, and stays when it is stopped."""
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(
+            f"another process is at work in {folder.name!r}: wait for it, or name another folder."
+        ) from None
+    try:
+        yield folder
+    finally:
+        lock.release()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Give the process its random states back, which the training library sets for itself."""
+    devices = list(range(torch.cuda.device_count()))
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (restored, not used)
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+
+
+@contextmanager
+def stop_requested() -> Iterator[threading.Event]:
+    """Note Ctrl-C and SIGTERM instead of acting at once: a step is never left half done.
+
+    Yields
+    ------
+    threading.Event
+        Set when the process was asked to stop.  Outside the main thread it never is.
+    """
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(kind, lambda *_: event.set()) for kind in kinds]
+    try:
+        yield event
+    finally:
+        for kind, handler in zip(kinds, before, strict=True):
+            signal.signal(kind, handler)

@@ -1,0 +1,427 @@
+"""Table 6 and Figure 2 as experiments: edit distance against raw and calibrated cosines.
+
+`run_table6` and `run_figure2` give dicts that JSON can hold; the command line stores them and
+`lexical_tables` lays them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from tabulate import tabulate
+
+from bertflow_lite.calibrators import make_calibrator
+from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
+from bertflow_lite.datasets.pairs import SentencePairs
+from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.experiments.paper import load_paper_table
+from bertflow_lite.experiments.resume import Keep, no_keep
+from bertflow_lite.experiments.scoring import AnyEncoder, default_layers, fit_quietly
+from bertflow_lite.measures.scores import pair_cosines
+from bertflow_lite.measures.similarity import Floats, cosine, spearman
+from bertflow_lite.measures.spelling import (
+    NEAR,
+    UNITS,
+    edit_distances,
+    lexical_similarities,
+    score_lexical,
+)
+
+__all__ = [
+    "CALIBRATORS",
+    "FLOW_STEPS",
+    "SETS",
+    "compare_own_pairs",
+    "fit_calibrator",
+    "format_figure2",
+    "format_table6",
+    "run_figure2",
+    "run_table6",
+]
+
+CALIBRATORS: dict[str, str] = {"none": "raw", "sn": "SN", "whiten": "whitening", "flow": "flow"}
+"""Short names (`make_calibrator`) and what tables and buttons call them."""
+SETS: dict[str, str] = {"stsb": "dev", "mini-sts": "test"}
+"""The paper's set, and one that is always here; each with the split that is looked at."""
+FLOW_STEPS = 500
+"""Least number of training steps: one epoch of mini-sts would be 24 of them, of STS-B 539."""
+PER_LENGTH = " / length"
+"""Ending of the name of an edit distance that is divided by the longer sentence's length."""
+
+
+def run_table6(
+    encoder: AnyEncoder,
+    *,
+    seeds: int = 3,
+    layers: Sequence[str] = (),
+    data: Sequence[str] | None = None,
+    download: bool = False,
+    progress: bool = False,
+    keep: Keep = no_keep,
+) -> dict[str, Any]:
+    """Correlate edit distance, gold scores and cosines (Table 6).
+
+    Calibrators are fitted on the sentences of all splits of the set (the paper's "target").
+
+    Parameters
+    ----------
+    encoder : Encoder or WordVectorEncoder
+        From `load_encoder`.
+    seeds : int, default 3
+        Flows are fitted with random states 0 to seeds - 1.
+    layers : sequence of str, default ()
+        Layer choices beside the default ones.
+    data : sequence of str, optional
+        Some of `SETS`; default: all.
+    download : bool, default False
+        Fetch a missing set.
+    progress : bool, default False
+        Progress bar while encoding.
+    keep : callable, default `no_keep`
+        Where finished parts are kept.
+
+    Returns
+    -------
+    dict
+        ``settings``, and for each of ``sets`` a list of ``rows``: the gold score, each cosine,
+        and two similarities that see words only.  A row is a `LexicalScore` over all pairs; under
+        ``near``, one over the pairs at distance 4 or less; and, under ``units``, Spearman x 100
+        with every other kind of edit distance, and with one minus the cosine of word counts, plain
+        and weighted by rarity.
+    """
+    choices = [*dict.fromkeys([*default_layers(encoder), *layers])]
+    out: dict[str, Any] = {
+        "settings": {
+            "data": {},
+            "layers": choices,
+            "calibrators": list(CALIBRATORS),
+            "fit_on": "target",
+            "flow_steps": FLOW_STEPS,
+            "seeds": seeds,
+            "near": NEAR,
+        },
+        "sets": {},
+    }
+    for name, pairs, fit_on in _load_sets(data, download):
+        by_words = lexical_similarities(pairs, fit_on)
+        distances = _all_distances(encoder, pairs)
+        distances |= {f"1 - cosine, {lexical}": 1 - values for lexical, values in by_words.items()}
+        embeddings = encoder.encode([*fit_on, *pairs.sentences], list(choices), progress=progress)
+        # Layers, calibrator, seed, and how to compute the row.
+        work: list[tuple[str, str, int, Any]] = [
+            ("", "gold", 0, partial(_score, pairs, distances, pairs.gold, None))
+        ]
+        for label, vectors in embeddings.items():
+            for calibrator in CALIBRATORS:
+                for seed in range(seeds if "flow" in calibrator else 1):
+                    compute = partial(
+                        _calibrate_and_score, pairs, distances, vectors, calibrator, seed
+                    )
+                    work.append((label, calibrator, seed, compute))
+        for lexical, values in by_words.items():
+            work.append(("", lexical, 0, partial(_score, pairs, distances, values, None)))
+        rows = [
+            {"layers": label, "calibrator": calibrator, "seed": seed}
+            | keep(f"{name} {label} {calibrator} {seed}", compute)
+            for label, calibrator, seed, compute in work
+        ]
+        out["settings"]["data"][name] = pairs.fingerprint
+        out["sets"][name] = {
+            "split": pairs.split,
+            "n_pairs": len(pairs),
+            "n_near": {
+                unit: int((d <= NEAR).sum()) for unit, d in distances.items() if unit in UNITS
+            },
+            "fitted_on": len(fit_on),
+            "rows": rows,
+        }
+    return _round(out)
+
+
+def run_figure2(
+    encoder: AnyEncoder,
+    *,
+    seeds: int = 1,
+    layers: Sequence[str] = (),
+    data: Sequence[str] | None = None,
+    download: bool = False,
+    progress: bool = False,
+    keep: Keep = no_keep,
+) -> dict[str, Any]:
+    """Compute the points of Figure 2; parameters are those of `run_table6`.
+
+    Returns
+    -------
+    dict
+        For each set: ``gold`` and ``distance``, one value a pair, and ``cosines`` by layers and
+        calibrator (flow: random state 0). No sentence is kept.
+    """
+    choices = [*dict.fromkeys([*default_layers(encoder), *layers])]
+    out: dict[str, Any] = {
+        "settings": {"data": {}, "layers": choices, "fit_on": "target", "flow_steps": FLOW_STEPS},
+        "sets": {},
+    }
+    for name, pairs, fit_on in _load_sets(data, download):
+        embeddings = encoder.encode([*fit_on, *pairs.sentences], list(choices), progress=progress)
+        cosines: dict[str, Any] = {}
+        for label, vectors in embeddings.items():
+            to_fit, scored = vectors[: len(fit_on)], vectors[len(fit_on) :]
+            cosines[label] = {
+                calibrator: pair_cosines(
+                    pairs,
+                    scored
+                    if calibrator == "none"
+                    else fit_calibrator(calibrator, to_fit, 0).transform(scored),
+                ).tolist()
+                for calibrator in CALIBRATORS
+            }
+        distances = edit_distances(pairs.sentences1, pairs.sentences2)
+        out["settings"]["data"][name] = pairs.fingerprint
+        out["sets"][name] = {
+            "split": pairs.split,
+            "gold": pairs.gold.tolist(),
+            "distance": distances.astype(int).tolist(),
+            "cosines": cosines,
+        }
+    return _round(out)
+
+
+def fit_calibrator(name: str, vectors: NDArray[np.floating[Any]], seed: int) -> Any:
+    """Fit a calibrator by its short name; a flow gets `FLOW_STEPS` training steps at least."""
+    model: Any = make_calibrator(name, random_state=seed)
+    if isinstance(model, FlowCalibrator):
+        model.set_params(min_steps=FLOW_STEPS)
+    fit_quietly(model, vectors)
+    return model
+
+
+def _load_sets(
+    data: Sequence[str] | None, download: bool
+) -> list[tuple[str, SentencePairs, list[str]]]:
+    """Give name, pairs and the sentences to fit on, for each set asked for."""
+    names = list(SETS) if data is None else list(data)
+    if unknown := [name for name in names if name not in SETS]:
+        raise ValueError(f"Table 6 is made on {' and '.join(SETS)}, not on {', '.join(unknown)}.")
+    return [
+        (
+            name,
+            load_sts(name, SETS[name], download=download),
+            load_sts(name, "all", download=download).sentences,
+        )
+        for name in names
+    ]
+
+
+def _all_distances(encoder: Any, pairs: SentencePairs) -> dict[str, Floats]:
+    """Every kind of edit distance, the paper's first; those divided by length end PER_LENGTH."""
+    tokenizer = getattr(encoder, "tokenizer", None)
+    return {
+        unit + PER_LENGTH * normalize: edit_distances(
+            pairs.sentences1, pairs.sentences2, unit, normalize=normalize, tokenizer=tokenizer
+        )
+        for unit in UNITS
+        if unit != "wordpieces" or tokenizer is not None
+        for normalize in (False, True)
+    }
+
+
+def _calibrate_and_score(
+    pairs: SentencePairs,
+    distances: Mapping[str, Floats],
+    vectors: NDArray[np.float32],
+    calibrator: str,
+    seed: int,
+) -> dict[str, Any]:
+    """Score the cosines of the last rows, calibrated by what is fitted on those before them."""
+    to_fit, scored = vectors[: -2 * len(pairs)], vectors[-2 * len(pairs) :]
+    raw = pair_cosines(pairs, scored)
+    if calibrator == "none":
+        return _score(pairs, distances, raw, None)
+    z = fit_calibrator(calibrator, to_fit, seed).transform(scored)
+    return _score(pairs, distances, pair_cosines(pairs, z), raw)
+
+
+def _score(
+    pairs: SentencePairs, distances: Mapping[str, Floats], values: Floats, raw: Floats | None
+) -> dict[str, Any]:
+    """Score one similarity over all pairs, over the near ones, and by each kind of distance."""
+    words = distances["words"]
+    near = words <= NEAR
+    return {
+        **score_lexical(pairs, values, words, baseline=raw).to_dict(),
+        "near": score_lexical(
+            pairs.select(near),
+            values[near],
+            words[near],
+            baseline=None if raw is None else raw[near],
+        ).to_dict(),
+        "units": {unit: 100 * spearman(d, values) for unit, d in distances.items()},
+    }
+
+
+def _round(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _round(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_round(one) for one in value]
+    return round(value, 4) if isinstance(value, float) else value
+
+
+_PAPER_ROWS = {"gold": "gold", "BERT-induced": "BERT-base", "flow-induced": "BERT-base-flow"}
+
+
+def format_table6(results: dict[str, Any], style: str = "simple") -> str:
+    """Lay out Table 6: our rows beside the paper's, then the other kinds of edit distance.
+
+    Parameters
+    ----------
+    results : dict
+        From `run_table6`.
+    style : str, default "simple"
+        A table format of the tabulate package.
+    """
+    paper = load_paper_table(6)
+    parts = []
+    for name, result in results["sets"].items():
+        groups = _grouped(result["rows"])
+        lines: list[list[str]] = []
+        if name == "stsb":
+            for row, label in _PAPER_ROWS.items():
+                distance, gold = paper["edit_distance"][row], paper["gold"][row]
+                lines.append(["(paper)", label, f"{distance:.2f}", "", "", f"{gold:.2f}", "", ""])
+        for (layers, calibrator), rows in groups.items():
+            columns = ("edit_distance", "edit_distance_given_length", "length", "gold")
+            lines.append(
+                [
+                    layers,
+                    CALIBRATORS.get(calibrator, calibrator),
+                    *(_cell([row[column] for row in rows]) for column in columns),
+                    *(_cell([row["near"][c] for row in rows]) for c in ("edit_distance", "gold")),
+                ]
+            )
+        headers = ["layers", "similarity", "edit distance", "at equal length", "length", "gold"]
+        headers += [f"distance <= {NEAR}: distance", "gold"]
+        parts.append(
+            f"{name} {result['split']}: {result['n_pairs']} pairs, {result['n_near']['words']} of "
+            f"them at {NEAR} edits or fewer; Spearman x 100 [95 % interval, seed 0]; flow: mean of "
+            f"{results['settings']['seeds']} seeds\n"
+            + tabulate(lines, headers, tablefmt=style, disable_numparse=True)
+        )
+        # One line for each kind of distance: the first layer choice, and what has no layers.
+        shown = [key for key in groups if key[0] in ("", results["settings"]["layers"][0])]
+        lines = [
+            [unit, str(result["n_near"].get(unit, ""))]
+            + [f"{np.mean([row['units'][unit] for row in groups[key]]):.2f}" for key in shown]
+            for unit in result["rows"][0]["units"]
+        ]
+        headers = ["distance over", f"pairs <= {NEAR}"]
+        headers += [CALIBRATORS.get(calibrator, calibrator) for _, calibrator in shown]
+        parts.append(
+            f"{name} {result['split']}: with other distances between words (layers "
+            f"{results['settings']['layers'][0]})\n"
+            + tabulate(lines, headers, tablefmt=style, disable_numparse=True)
+        )
+    return "\n\n".join(parts)
+
+
+def format_figure2(results: dict[str, Any], style: str = "simple") -> str:
+    """Say in a table what Figure 2 shows; parameters are those of `format_table6`."""
+    lines = []
+    for name, result in results["sets"].items():
+        distance = np.array(result["distance"], dtype=np.float64)
+        near = distance <= NEAR
+        for label, by_calibrator in result["cosines"].items():
+            for calibrator, values in by_calibrator.items():
+                cosines = np.array(values)
+                over_all = 100 * spearman(distance, cosines)
+                over_near = 100 * spearman(distance[near], cosines[near])
+                lines.append(
+                    [name, label, CALIBRATORS[calibrator], f"{over_all:.2f}", f"{over_near:.2f}"]
+                )
+    headers = ["set", "layers", "cosine", "with edit distance", f"where it is <= {NEAR}"]
+    return tabulate(lines, headers, tablefmt=style, disable_numparse=True)
+
+
+def _grouped(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Put the rows that differ in their seed only together."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["layers"], row["calibrator"]), []).append(row)
+    return groups
+
+
+def _cell(intervals: Sequence[dict[str, float]]) -> str:
+    """Write the mean estimate over seeds, with the first seed's interval."""
+    mean = np.mean([one["estimate"] for one in intervals])
+    return f"{mean:.2f} [{intervals[0]['low']:.1f}, {intervals[0]['high']:.1f}]"
+
+
+def compare_own_pairs(
+    own: Sequence[tuple[str, str]],
+    encoder: AnyEncoder,
+    *,
+    layers: str = "",
+    reference: SentencePairs | None = None,
+    unit: str = "words and marks",
+    random_state: int = 0,
+) -> pd.DataFrame:
+    """Show what each similarity makes of the reader's own pairs.
+
+    Raw and calibrated cosines fill different ranges, so beside each cosine stands its rank: the
+    share of the reference pairs that are less alike by the same measure.
+
+    Parameters
+    ----------
+    own : sequence of (str, str)
+        The pairs, such as ``[("I like this restaurant", "I dislike this restaurant")]``.
+    encoder : Encoder or WordVectorEncoder
+        From `load_encoder`.
+    layers : str, default ""
+        A layer choice; empty: the encoder's first default one.
+    reference : SentencePairs, optional
+        Pairs to rank among; their sentences fit the calibrators. Default: mini-sts.
+    unit : str, default "words and marks"
+        A key of `UNITS`.
+    random_state : int, default 0
+        Seed of the flow.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each pair: both sentences, ``edit distance``, and for each of `CALIBRATORS` its
+        cosine and ``... rank`` in percent.
+
+    Raises
+    ------
+    ValueError
+        If there is no pair, or an entry is not two sentences.
+    """
+    if not len(own) or any(isinstance(pair, str) or len(pair) != 2 for pair in own):
+        raise ValueError(
+            "own must be a list of pairs of sentences, such as [('I like it', 'I dislike it')]."
+        )
+    pairs = load_sts("mini-sts") if reference is None else reference
+    first, second = [pair[0] for pair in own], [pair[1] for pair in own]
+    tokenizer = getattr(encoder, "tokenizer", None)
+    table: dict[str, Any] = {
+        "sentence 1": first,
+        "sentence 2": second,
+        "edit distance": edit_distances(first, second, unit, tokenizer=tokenizer),
+    }
+    texts = [*pairs.sentences, *first, *second]
+    vectors = encoder.encode(texts, layers or default_layers(encoder)[0])
+    fit_rows, n = 2 * len(pairs), len(own)
+    for calibrator, label in CALIBRATORS.items():
+        z = vectors
+        if calibrator != "none":
+            z = fit_calibrator(calibrator, vectors[:fit_rows], random_state).transform(vectors)
+        known = np.sort(pair_cosines(pairs, z[:fit_rows]))
+        values = cosine(z[fit_rows : fit_rows + n], z[fit_rows + n :])
+        table[label] = values
+        table[f"{label} rank"] = 100 * np.searchsorted(known, values) / len(known)
+    return pd.DataFrame(table)

@@ -1,0 +1,1 @@
+"""Numbers about arrays and pairs: similarities, scores, geometry, spelling, diagnosis."""

@@ -1,0 +1,335 @@
+"""The small measures that every score is made of: cosine, Spearman's correlation, AUC."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
+
+from bertflow_lite.devices import to_numpy
+
+__all__ = [
+    "Floats",
+    "as_rows",
+    "as_values",
+    "auc",
+    "cosine",
+    "nearest",
+    "rank_correlation",
+    "spearman",
+]
+
+Floats = NDArray[np.float64]
+ROUNDING = 16 * float(np.finfo(np.float64).eps)
+
+
+def cosine(a: ArrayLike, b: ArrayLike) -> Floats:
+    """Cosine of the angle between each row of `a` and the same row of `b`.
+
+    Parameters
+    ----------
+    a, b : array-like or torch tensor, shape (n, dim)
+        Embeddings of any floating type; the work is done in float64.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+        Values from -1 to 1. A zero vector has no direction; its cosine is 0 by convention.
+
+    Raises
+    ------
+    ValueError
+        If the shapes differ, or a row holds NaN or infinity.
+
+    Examples
+    --------
+    >>> cosine([[1.0, 0.0], [3.0, 4.0]], [[0.0, 2.0], [6.0, 8.0]]).round(6)
+    array([0., 1.])
+    """
+    first, second = as_rows(a, "the first array"), as_rows(b, "the second array")
+    if first.shape != second.shape:
+        raise ValueError(
+            f"cosine compares row by row, but the arrays have shapes {first.shape} and "
+            f"{second.shape}."
+        )
+    unit_first, unit_second = _unit_rows(first), _unit_rows(second)
+    cosines: Floats = np.einsum("ij,ij->i", unit_first, unit_second)
+    return np.clip(cosines, -1.0, 1.0)  # rounding can lead just past 1
+
+
+def spearman(x: ArrayLike, y: ArrayLike) -> float:
+    """Spearman's rank correlation: Pearson's correlation of the ranks, ties sharing a mean rank.
+
+    Parameters
+    ----------
+    x, y : array-like, shape (n,)
+        Values to compare; only their order counts.
+
+    Returns
+    -------
+    float
+        From -1 to 1 (not times 100).
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ, a value is NaN or infinite, or the correlation is undefined
+        because one side is constant (or has fewer than two values).
+
+    Examples
+    --------
+    >>> round(spearman([0.1, 0.2, 0.9], [1, 4, 9]), 6)  # the same order
+    1.0
+    """
+    first, second = as_values(x, "x"), as_values(y, "y")
+    if len(first) != len(second):
+        raise ValueError(f"x has {len(first)} values, but y has {len(second)}.")
+    for values, side in ((first, "x"), (second, "y")):
+        if len(values) == 1:
+            raise ValueError(
+                "Spearman's correlation is undefined: there is one value only. Give at least two "
+                "pairs, and many more for a score that means something."
+            )
+        # Cosines of equal embeddings differ from 1 by rounding, and rounding has no order.
+        if len(values) == 0 or np.ptp(values) <= ROUNDING * np.abs(values).max():
+            raise ValueError(
+                f"Spearman's correlation is undefined: all {len(values)} values of {side} are the "
+                "same, so they have no order. (Embeddings that are all alike give this.)"
+            )
+    return float(rank_correlation(first, second))
+
+
+def auc(labels: ArrayLike, scores: ArrayLike) -> float:
+    """Area under the ROC curve, times 100 (QNLI, the paper's Table 4).
+
+    It is the chance that a positive example scores higher than a negative one: 50 is guessing.
+
+    Parameters
+    ----------
+    labels : array-like of bool or 0/1, shape (n,)
+        What is true.
+    scores : array-like of float, shape (n,)
+        How sure the model is; higher means "true".
+
+    Returns
+    -------
+    float
+        From 0 to 100.
+
+    Raises
+    ------
+    ValueError
+        If lengths differ, a score is not finite, or the labels are not both 0 and 1.
+
+    Examples
+    --------
+    >>> auc([0, 0, 1, 1], [0.1, 0.6, 0.5, 0.9])  # of four comparisons, one is wrong
+    75.0
+    """
+    from sklearn.metrics import roc_auc_score
+
+    truth, values = np.asarray(labels), as_values(scores, "scores")
+    if truth.shape != values.shape:
+        raise ValueError(f"There are {truth.size} labels, but {values.size} scores.")
+    met = sorted(set(truth.tolist()))
+    if met != [0, 1]:
+        raise ValueError(f"labels must hold both 0 and 1 and nothing else, but hold {met[:5]}.")
+    return 100 * float(roc_auc_score(truth.astype(int), values))
+
+
+def rank_correlation(x: Floats, y: Floats) -> Floats:
+    """Spearman along the last axis, for any number of rows.
+
+    Parameters
+    ----------
+    x, y : ndarray, shape (..., n)
+        Values to compare.
+
+    Returns
+    -------
+    ndarray of float64, shape (...)
+        From -1 to 1; NaN where one side is constant.
+
+    Examples
+    --------
+    >>> rank_correlation(np.array([[1, 2, 3], [3, 2, 1]]), np.array([4, 5, 6])).round(6)
+    array([ 1., -1.])
+    """
+    ranks_x, ranks_y = rankdata(x, axis=-1), rankdata(y, axis=-1)
+    middle = (x.shape[-1] + 1) / 2  # the mean of the ranks 1..n, ties or not
+    ranks_x, ranks_y = ranks_x - middle, ranks_y - middle
+    norms = np.sqrt((ranks_x**2).sum(axis=-1) * (ranks_y**2).sum(axis=-1))
+    products = (ranks_x * ranks_y).sum(axis=-1)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.clip(products / norms, -1.0, 1.0))
+
+
+def _unit_rows(rows: Floats) -> Floats:
+    # Dividing by the largest entry first keeps the squares of huge or tiny entries in range.
+    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    scaled: Floats = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
+    norms: Floats = np.linalg.norm(scaled, axis=1, keepdims=True)
+    np.divide(scaled, norms, out=scaled, where=norms > 0)
+    return scaled
+
+
+def as_rows(values: ArrayLike, what: str) -> Floats:
+    """Return embeddings as a float64 array.
+
+    Parameters
+    ----------
+    values : array-like or torch tensor, shape (n, dim)
+        Embeddings of any type.
+    what : str
+        What to call them in an error.
+
+    Returns
+    -------
+    ndarray of float64, shape (n, dim)
+
+    Raises
+    ------
+    ValueError
+        If they are not 2-D, or a value is not finite.
+
+    Examples
+    --------
+    >>> as_rows([[1, 2]], "the vectors")
+    array([[1., 2.]])
+    """
+    rows = to_numpy(values, what).astype(np.float64)
+    if rows.ndim != 2:
+        raise ValueError(f"Embeddings are a 2-d array, a row each; {what} has shape {rows.shape}.")
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if bad.size:
+        raise ValueError(
+            f"Row {bad[0]} of {what} holds NaN or infinity ({bad.size} such rows of {len(rows)}). "
+            "Look at how it was encoded or calibrated."
+        )
+    return rows
+
+
+def as_values(values: ArrayLike, what: str) -> Floats:
+    """Return values as a float64 array.
+
+    Parameters
+    ----------
+    values : array-like or torch tensor, shape (n,)
+        Values of any type.
+    what : str
+        What to call them in an error.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+
+    Raises
+    ------
+    ValueError
+        If they are not 1-D, or a value is not finite.
+
+    Examples
+    --------
+    >>> as_values([1, 2], "the scores")
+    array([1., 2.])
+    """
+    array = to_numpy(values, what).astype(np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"{what} must be a 1-d array, but has shape {array.shape}.")
+    bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size:
+        raise ValueError(f"Value {bad[0]} of {what} is {array[bad[0]]}; all must be finite.")
+    return array
+
+
+# Candidates and queries that are compared at once: some 50 MB.
+_ROWS = 16_384
+_QUERIES = 256
+
+
+def nearest(
+    queries: ArrayLike, candidates: ArrayLike, *, top: int = 10
+) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """Find the candidates with the largest cosine to each query.
+
+    Parameters
+    ----------
+    queries : array-like or torch tensor, shape (m, dim)
+        Embeddings.
+    candidates : array-like or torch tensor, shape (n, dim)
+        Embeddings; may be a memory map, which is read in parts.
+    top : int, default 10
+        How many, at most n.
+
+    Returns
+    -------
+    indices : ndarray of int, shape (m, top)
+        Rows of ``candidates``, the best first; equal cosines in the order of the rows.
+    cosines : ndarray of float32, shape (m, top)
+        Their cosines, from -1 to 1; a zero vector has cosine 0 with everything.
+
+    Raises
+    ------
+    ValueError
+        If the widths differ, a value is not finite, the input is sparse or no numbers, or ``top``
+        is no whole number from 1 up.
+
+    Examples
+    --------
+    >>> nearest([[1.0, 0.0]], [[0.0, 1.0], [2.0, 0.1], [1.0, 1.0]], top=2)[0]
+    array([[1, 2]])
+    """
+    try:
+        top = operator.index(top)
+    except TypeError:
+        raise ValueError(f"top is {top!r}; give a whole number, such as 10.") from None
+    if top < 1:
+        raise ValueError(f"top is {top}; ask for at least 1.")
+    asked, pool = to_numpy(queries, "queries"), to_numpy(candidates, "candidates")
+    if asked.ndim != 2 or pool.ndim != 2 or asked.shape[1] != pool.shape[1]:
+        raise ValueError(
+            f"queries and candidates need shapes (m, dim) and (n, dim); they have {asked.shape} "
+            f"and {pool.shape}."
+        )
+    parts = [
+        _search(_unit(asked[start : start + _QUERIES], "queries", start), pool, top)
+        for start in range(0, max(len(asked), 1), _QUERIES)  # no query: one part without rows
+    ]
+    each_rows, each_best = zip(*parts, strict=True)
+    return np.concatenate(each_rows), np.concatenate(each_best)
+
+
+def _search(
+    unit: NDArray[np.float32], pool: NDArray[Any], top: int
+) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """Search for some queries, given as unit vectors."""
+    best_rows = np.empty((len(unit), 0), dtype=np.intp)
+    best = np.empty((len(unit), 0), dtype=np.float32)
+    for start in range(0, len(pool), _ROWS):
+        part = _unit(pool[start : start + _ROWS], "candidates", start)
+        cosines = np.clip(unit @ part.T, -1.0, 1.0)  # rounding can lead just past 1
+        rows = np.broadcast_to(np.arange(start, start + cosines.shape[1]), cosines.shape)
+        best_rows = np.concatenate([best_rows, rows], axis=1)
+        best = np.concatenate([best, cosines], axis=1)
+        order = np.argsort(-best, axis=1, kind="stable")[:, :top]
+        best_rows = np.take_along_axis(best_rows, order, axis=1)
+        best = np.take_along_axis(best, order, axis=1)
+    return best_rows, best
+
+
+def _unit(x: NDArray[Any], what: str, first: int) -> NDArray[np.float32]:
+    """Scale rows to length 1; `first` is the number of the first of them."""
+    # At least float32, at most what they come in: 1e-50 is a direction like any other.
+    rows = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if bad.size:
+        raise ValueError(f"row {first + bad[0]} of {what} holds NaN or infinity.")
+    # Dividing by the largest entry first keeps the squares of huge or tiny entries in range.
+    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    scaled = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
+    unit = scaled.astype(np.float32)
+    norms = np.linalg.norm(unit, axis=1, keepdims=True)
+    return np.divide(unit, norms, out=unit, where=norms > 0)

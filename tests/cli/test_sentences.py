@@ -1,0 +1,176 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bertflow_lite import Whitener, load_sts
+from bertflow_lite.cli.common import app
+
+pytestmark = pytest.mark.usefixtures("minilm")
+
+
+def run(*args):
+    return CliRunner().invoke(app, [str(a) for a in args])
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """Sentences and pairs as somebody's own files, with a calibrator fitted on them."""
+    folder = tmp_path_factory.mktemp("own files é")
+    pairs = load_sts("mini-sts")
+    (folder / "sentences.txt").write_text("\n".join(pairs.sentences) + "\n", encoding="utf-8")
+    rows = zip(pairs.sentences1, pairs.sentences2, pairs.gold, strict=True)
+    (folder / "pairs.tsv").write_text(
+        "sentence1\tsentence2\tscore\n" + "".join(f"{a}\t{b}\t{g}\n" for a, b, g in rows),
+        encoding="utf-8",
+    )
+    args = ("--model", "minilm", "--layers", "4", "--threads", "1", "--calibrate", "whiten:64")
+    result = run("fit", folder / "sentences.txt", "--out", folder / "flow", *args)
+    assert result.exit_code == 0, result.output
+    assert "calibrator.safetensors" in result.stdout
+    return folder
+
+
+def test_encode_uses_what_was_fitted(own, tmp_path):
+    out = tmp_path / "v.npy"
+    result = run("encode", own / "sentences.txt", "--with", own / "flow", "--out", out)
+    assert result.exit_code == 0, result.output
+    vectors = np.load(out, allow_pickle=False)
+    assert vectors.shape == (840, 64) and vectors.dtype == np.float32
+    again = run("encode", own / "sentences.txt", "--with", own / "flow", "--out", out)
+    assert again.exit_code == 1 and "--overwrite" in again.stderr
+
+
+def test_similar_finds_the_sentence_itself(own):
+    query = load_sts("mini-sts").sentences[7]
+    args = ("--in", own / "sentences.txt", "--with", own / "flow", "--top", "3", "--json")
+    result = run("similar", query, *args)
+    assert result.exit_code == 0, result.output
+    hits = json.loads(result.stdout)["hits"]
+    assert len(hits) == 3
+    assert hits[0]["sentence"] == query and hits[0]["line"] == 8 and hits[0]["cosine"] > 0.999
+
+
+def test_check_says_what_it_sees_and_what_cannot_be_known(own):
+    args = (own / "sentences.txt", "--model", "minilm", "--layers", "4", "--calibrate", "sn")
+    result = run("check", *args)
+    assert result.exit_code == 0, result.output
+    assert "anisotropic" in result.stdout and "without ratings" in result.stdout
+    content = json.loads(run("check", *args, "--json").stdout)
+    assert content["mean_cosine"] > 0.4 > 0.1 > abs(content["mean_cosine_calibrated"])
+
+
+def test_evaluate_equals_the_library(own):
+    from bertflow_lite import load_encoder, score_sts
+
+    args = ("--model", "minilm", "--layers", "4", "--calibrate", "none,sn", "--json")
+    result = run("evaluate", own / "pairs.tsv", *args)
+    assert result.exit_code == 0, result.output
+    content = json.loads(result.stdout)
+    pairs = load_sts("mini-sts")
+    raw = score_sts(pairs, load_encoder("minilm").encode(pairs.sentences, 4)).all
+    assert content["pairs"] == 420
+    assert content["results"][0]["spearman"] == pytest.approx(raw, abs=1e-3)
+    saved = run("evaluate", own / "pairs.tsv", "--with", own / "flow", "--calibrate", "none")
+    assert "saved in flow" in saved.stdout
+
+
+def test_evaluate_says_what_was_fitted_and_what_is_gained(own, tmp_path):
+    from bertflow_lite import bootstrap_difference, load_encoder
+
+    pairs = load_sts("mini-sts")
+    twice = tmp_path / "twice.tsv"
+    lines = [f"{i}\t{s}\n" for i, s in enumerate(pairs.sentences * 2)]
+    twice.write_text("id\tmine\n" + "".join(lines), encoding="utf-8")
+    args = ("--model", "minilm", "--layers", "4", "--calibrate", "none,whiten:64")
+    args = ("evaluate", own / "pairs.tsv", *args, "--fit-on", twice, "--column", "mine")
+    result = run(*args)
+    assert result.exit_code == 0, result.output
+    assert "fitted on 840 different sentences of twice.tsv" in result.stdout
+    assert "gain over none" in result.stdout and result.stderr == ""
+    content = json.loads(run(*args, "--json").stdout)
+    assert content["fitted_on"] == 840
+    raw = load_encoder("minilm").encode(pairs.sentences, 4)
+    gain = bootstrap_difference(pairs, Whitener(64).fit_transform(raw), raw)
+    none, row = content["results"]
+    assert none["gain"] is None
+    assert [row["gain"], row["gain_low"], row["gain_high"]] == pytest.approx(
+        [gain.estimate, gain.low, gain.high], abs=1e-3
+    )
+
+
+def test_another_encoder_is_refused(own):
+    args = ("--in", own / "sentences.txt", "--with", own / "flow", "--model", "random-minilm")
+    result = run("similar", "A query.", *args)
+    assert result.exit_code == 1
+    assert "fitted for the encoder 'minilm'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("fit", "sentences.txt", "--out", "x", "--calibrate", "none"), "fits nothing"),
+        (("fit", "sentences.txt", "--out", "flow"), "--overwrite"),
+        (("fit", "sentences.txt", "--out", "x", "--calibrate", "flow:papr"), "paper"),
+        (("fit", "missing.txt", "--out", "x"), "missing.txt"),
+        (("encode", "sentences.txt", "--out", "x.txt"), ".npy"),
+        (("similar", " ", "--in", "sentences.txt"), "empty"),
+        (("evaluate", "sentences.txt"), "rated pairs"),
+        (("check", "sentences.txt", "--calibrate", "none"), "changes nothing"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_1(own, monkeypatch, args, words):
+    monkeypatch.chdir(own)
+    result = run(*args)
+    assert result.exit_code == 1
+    assert words in result.stderr and len(result.stderr.strip().splitlines()) == 1
+    assert not (own / "x").exists()
+
+
+def test_export_loads_in_sentence_transformers(own, tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    out = tmp_path / "model"
+    result = run("export", own / "flow", "--out", out)
+    assert result.exit_code == 0, result.output
+    run("encode", own / "sentences.txt", "--with", own / "flow", "--out", tmp_path / "v.npy")
+    model = sentence_transformers.SentenceTransformer(str(out), device="cpu")
+    sentences = load_sts("mini-sts").sentences[:20]
+    assert np.allclose(model.encode(sentences), np.load(tmp_path / "v.npy")[:20], atol=1e-4)
+
+
+def test_an_export_that_fails_leaves_nothing_behind(own, tmp_path, monkeypatch):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+
+    def stop(self, path, **options):
+        (Path(path)).mkdir()
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(sentence_transformers.SentenceTransformer, "save", stop)
+    result = run("export", own / "flow", "--out", tmp_path / "models" / "m")
+    assert result.exit_code == 1 and "the disk is full" in result.stderr
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_a_calibrator_that_names_no_encoder_asks_for_one(own, tmp_path):
+    raw = np.random.default_rng(0).normal(size=(40, 384))
+    Whitener(8).fit(raw).save(tmp_path / "nameless")
+    out = tmp_path / "v.npy"
+    args = ("encode", own / "sentences.txt", "--out", out, "--with", tmp_path / "nameless")
+    result = run(*args)
+    assert result.exit_code == 1 and "name it by --model" in result.stderr
+    assert not out.exists()
+    assert "--layers" in run(*args, "--model", "minilm").stderr
+    result = run(*args, "--model", "minilm", "--layers", "4")
+    assert result.exit_code == 0, result.output
+
+
+def test_an_encoder_that_was_a_folder_is_asked_for(own, tmp_path, tiny_bert_folder):
+    model = ("--model", tiny_bert_folder, "--max-length", "24", "--calibrate", "whiten:2")
+    fitted = tmp_path / "fitted"
+    assert run("fit", own / "sentences.txt", "--out", fitted, *model).exit_code == 0
+    search = ("similar", "the cat sat", "--in", own / "sentences.txt", "--with", fitted)
+    result = run(*search)
+    assert result.exit_code == 1 and "say by --model where it is" in result.stderr
+    assert run(*search, "--model", tiny_bert_folder).exit_code == 0

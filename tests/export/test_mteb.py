@@ -1,0 +1,99 @@
+"""MTEB's own STS tasks, run on exported models over local data, score as we do."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sentence_transformers", minversion="6.0")
+mteb = pytest.importorskip("mteb", minversion="2.0")
+
+from bertflow_lite.calibrators import make_calibrator  # noqa: E402
+from bertflow_lite.datasets.pairs import SentencePairs  # noqa: E402
+from bertflow_lite.datasets.sts import load_sts  # noqa: E402
+from bertflow_lite.encoders.models import LoadedModel  # noqa: E402
+from bertflow_lite.encoders.transformer import Encoder  # noqa: E402
+from bertflow_lite.export.mteb import local_sts_task  # noqa: E402
+from bertflow_lite.export.sentence_transformers import (  # noqa: E402
+    load_sentence_transformer,
+    to_sentence_transformer,
+)
+from bertflow_lite.measures.scores import score_sts  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The task 'STSBenchmark' is superseded"),
+    pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method"),
+]
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    def refuse(self: Any, address: Any) -> Any:
+        raise AssertionError(f"asked the network: {address}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+def mteb_score(model: Any, name: str, pairs: SentencePairs) -> float:
+    task = local_sts_task(name, pairs)
+    result = mteb.evaluate(
+        model, task, cache=None, show_progress_bar=False, encode_kwargs={"batch_size": 64}
+    )
+    (scores,) = result.task_results[0].scores["test"]
+    assert scores["main_score"] == scores["cosine_spearman"]
+    return float(scores["cosine_spearman"])
+
+
+@pytest.mark.parametrize(("portable", "task"), [(True, "STSBenchmark"), (False, "SICK-R")])
+def test_mteb_scores_a_saved_model_as_we_do(
+    minilm: LoadedModel, tmp_path: Path, portable: bool, task: str
+):
+    from sentence_transformers import SentenceTransformer
+
+    # A trained model: with a random one, sentences of unknown words tie but for rounding.
+    pairs = load_sts("mini-sts").select(range(0, 420, 4))
+    encoder = Encoder(minilm)
+    raw = encoder.encode(pairs.sentences, "first-last")
+    calibrator = make_calibrator("sn+whiten:32").fit(raw)
+    ours = score_sts(pairs, calibrator.transform(raw)).all
+    assert abs(ours - score_sts(pairs, raw).all) > 1  # so that calibrating shows
+    to_sentence_transformer(encoder, "first-last", calibrator, portable=portable).save(
+        os.fspath(tmp_path)
+    )
+    open_model = SentenceTransformer if portable else load_sentence_transformer
+    model = open_model(os.fspath(tmp_path), device="cpu")
+    assert mteb_score(model, task, pairs) == pytest.approx(ours / 100, abs=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("task", "name", "split"), [("STSBenchmark", "stsb", "test"), ("SICK-R", "sick-r", "all")]
+)
+def test_mteb_scores_real_sets_as_we_do(
+    real_data: Path, minilm: LoadedModel, task: str, name: str, split: str
+):
+    pairs = load_sts(name, split=split)
+    pairs = pairs.select(range(0, len(pairs), -(-len(pairs) // 2000)))  # minutes else
+    encoder = Encoder(minilm)
+    raw = encoder.encode(pairs.sentences, 4)
+    flow = make_calibrator("flow").set_params(device="cpu").fit(raw)
+    ours = score_sts(pairs, flow.transform(raw)).all
+    model = to_sentence_transformer(encoder, 4, flow)
+    assert mteb_score(model, task, pairs) == pytest.approx(ours / 100, abs=1e-4)
+
+
+def test_a_task_takes_only_pairs_that_fit_it():
+    pairs = load_sts("mini-sts")
+    with pytest.raises(ValueError, match=r"of type \w+, not STS"):
+        local_sts_task("Banking77Classification", pairs)
+    beyond = SentencePairs("x", "all", ("a",), ("b",), np.array([7.0]), np.array(["x"]))
+    with pytest.raises(ValueError, match=r"whose scores are from 0 to 5"):
+        local_sts_task("STSBenchmark", beyond)
+    with pytest.raises(ValueError, match=r"does not fit"):
+        local_sts_task("STSBenchmark", pairs.select([]))
