@@ -7,7 +7,6 @@ flow from its initialization.  So there are two forms: as published, and trained
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
@@ -15,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertflow_lite.calibrators.base import DeadDimensionWarning
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
+from bertflow_lite.experiments.scoring import fit_calibrator
 from bertflow_lite.train import train_flow
 
 __all__ = ["NLI_FORMS", "ConvergedFlow", "NliForm", "choose_sentences", "fit_nli_flow"]
@@ -137,19 +136,16 @@ def fit_nli_flow(
     """
     if form not in NLI_FORMS:
         raise ValueError(f"form is {form!r}; it must be one of {', '.join(NLI_FORMS)}.")
+    model: FlowCalibrator
     if form == "converged":
-        return _fit(ConvergedFlow(random_state=seed, progress=progress), embeddings)
-    some = max(2, round(PUBLISHED_EPOCHS * len(embeddings)))
-    rows = np.random.default_rng(seed).permutation(len(embeddings))[:some]
-    flow = FlowCalibrator(learning_rate=PUBLISHED_RATE, random_state=seed, progress=progress)
-    return _fit(flow, embeddings[rows])
-
-
-def _fit(flow: FlowCalibrator, embeddings: NDArray[np.floating[Any]]) -> FlowCalibrator:
-    with warnings.catch_warnings():
-        # minilm's last layer has three; a table repeats it for each form and seed.
-        warnings.simplefilter("ignore", DeadDimensionWarning)
-        return flow.fit(embeddings)
+        model = ConvergedFlow(random_state=seed, progress=progress)
+    else:
+        some = max(2, round(PUBLISHED_EPOCHS * len(embeddings)))
+        rows = np.random.default_rng(seed).permutation(len(embeddings))[:some]
+        embeddings = embeddings[rows]
+        model = FlowCalibrator(learning_rate=PUBLISHED_RATE, random_state=seed, progress=progress)
+    fit_calibrator(model, embeddings)
+    return model
 
 
 def choose_sentences(sentences: Sequence[str], most: int | None = None) -> list[str]:

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from bertflow_lite.datasets.word_counts import load_word_counts
 from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.experiments.options import AnyEncoder, RunOptions
 from bertflow_lite.experiments.paper import load_paper_table
-from bertflow_lite.experiments.resume import Keep, no_keep
-from bertflow_lite.experiments.scoring import AnyEncoder
 from bertflow_lite.measures.similarity import Floats
 
 __all__ = [
     "BINS",
     "KS",
+    "HasVocabulary",
     "Neighbors",
     "Table1",
     "WordEmbeddings",
@@ -41,13 +41,16 @@ _RUN = 32
 _UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>|<\|?reserved.*")
 
 
-class _HasVocabulary(Protocol):
-    """An `Encoder` or a `LoadedModel`."""
+class HasVocabulary(Protocol):
+    """What has a model and its tokenizer: an `Encoder` or a `LoadedModel`."""
 
     @property
-    def model(self) -> Any: ...
+    def model(self) -> Any:
+        """A transformers model."""
+
     @property
-    def tokenizer(self) -> Any: ...
+    def tokenizer(self) -> Any:
+        """Its tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class WordEmbeddings:
     n_left_out: int
 
     @classmethod
-    def of(cls, encoder: _HasVocabulary, ranked_words: Sequence[str]) -> WordEmbeddings:
+    def of(cls, encoder: HasVocabulary, ranked_words: Sequence[str]) -> WordEmbeddings:
         """Take a model's word embeddings.
 
         A word counts as one token when the tokenizer turns it, with a space before it as within a
@@ -332,24 +335,16 @@ def make_table1(
     )
 
 
-def run_table1(
-    encoder: AnyEncoder,
-    *,
-    seeds: int = 1,
-    layers: Sequence[str] = (),
-    data: Sequence[str] | None = None,
-    download: bool = False,
-    progress: bool = False,
-    keep: Keep = no_keep,
-) -> dict[str, Any]:
+def run_table1(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[str, Any]:
     """Run Table 1: norms of word embeddings and distances to neighbors, by frequency rank.
 
-    Only the encoder matters: nothing is drawn at random, and word embeddings have no layers.
+    Only the encoder matters, and no option: nothing is drawn at random, and word embeddings have no
+    layers.
 
     Returns
     -------
     dict
-        ``settings``, and ``table1`` (`table1.Table1.to_dict`).
+        ``settings``, and ``table1`` (`Table1.to_dict`).
     """
     if not isinstance(encoder, Encoder):
         raise ValueError(f"Table 1 measures a transformer's word embeddings; {encoder.name!r} "

@@ -1,8 +1,7 @@
-"""Table 8: the spread between fine-tuned models, and what the flow makes of it."""
+"""Table 8 laid out: the spread between fine-tuned models (`nli.runs.table8`), and the paper's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tabulate import tabulate
@@ -10,15 +9,7 @@ from tabulate import tabulate
 from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.scoring import show_score
 
-__all__ = ["format_table8", "run_table8"]
-
-
-def run_table8(models: Sequence[str], **options: Any) -> dict[str, Any]:
-    """Run Table 8 on several NLI models, one for each seed; see `nli_runs.table8`."""
-    from bertflow_lite.experiments.nli.runs import table8
-
-    results: dict[str, Any] = table8(models, **options)
-    return results
+__all__ = ["format_table8"]
 
 
 def format_table8(results: dict[str, Any], style: str = "simple") -> str:

@@ -34,6 +34,7 @@ __all__ = [
     "matched_accuracy",
     "run_answers",
     "run_kinds",
+    "run_overlap",
     "run_swaps",
     "run_within",
     "swap_words",
@@ -206,6 +207,18 @@ MATCHED_FROM = 0.2  # least Jaccard overlap of pairs that are matched
 Systems = dict[tuple[str, str], list[Floats]]
 
 
+def run_overlap(
+    system: System, targets: Sequence[Target], calibrators: Sequence[str], **options: Any
+) -> dict[str, list[dict[str, Any]]]:
+    """Run all four comparisons; parameters are those of `run_within`."""
+    return {
+        "within": run_within(system, targets, calibrators, **options),
+        "kinds": run_kinds(system, calibrators, **options),
+        "answers": run_answers(system, calibrators, **options),
+        "swaps": run_swaps(system, calibrators, **options),
+    }
+
+
 def run_within(
     system: System,
     targets: Sequence[Target],
@@ -220,7 +233,7 @@ def run_within(
     Parameters
     ----------
     system, targets, calibrators
-        As for `control_runs.run_pretraining`; ``"none"`` among the calibrators.
+        As for `runs.run_pretraining`; ``"none"`` among the calibrators.
     bins : int, default 10
         Bins of overlap (`within_overlap`).
     n_resamples : int, default 300

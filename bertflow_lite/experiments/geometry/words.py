@@ -15,8 +15,8 @@ from bertflow_lite.datasets.word_counts import WordCounts, wordfreq_words
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.table1 import (
     BINS,
+    HasVocabulary,
     WordEmbeddings,
-    _HasVocabulary,
     find_neighbors,
     make_table1,
 )
@@ -30,11 +30,11 @@ from bertflow_lite.measures.geometry import (
 )
 from bertflow_lite.measures.similarity import (
     Floats,
-    _unit_rows,
     as_rows,
     as_values,
     cosine,
     spearman,
+    unit_rows,
 )
 
 __all__ = [
@@ -99,7 +99,7 @@ def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
             "effective_rank": effective_rank(singular),
             "iso_score": iso_score(own),
             "partition_score": partition_score(own),
-            "partition_score_unit": partition_score(_unit_rows(own.astype(np.float64))),
+            "partition_score_unit": partition_score(unit_rows(own.astype(np.float64))),
             "frequency": frequency_shares(own, f, n_directions=10).to_dict(),
             "spectrum": {
                 "index": at.tolist(),
@@ -174,7 +174,7 @@ def score_words(
 
 
 def embed_words(
-    encoder: _HasVocabulary, words: tuple[str, ...] | list[str]
+    encoder: HasVocabulary, words: tuple[str, ...] | list[str]
 ) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
     """Input embeddings of words, with a space before them as within a sentence.
 

@@ -1,19 +1,19 @@
 """Are two contexts alike?  By what they predict, and by their vectors (Section 2.1).
 
 The paper's higher-order claim is that the second follows the first.  The functions here take plain
-arrays, from the toy world (`pmi`) or from a language model (`lm_probe`).
+arrays, from the toy world (`toy_world`) or from a language model (`probe`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import rel_entr
 
-from bertflow_lite.calibrators import make_calibrator
+from bertflow_lite.experiments.scoring import calibrated
 from bertflow_lite.measures.similarity import spearman
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "jensen_shannon_similarity",
     "make_variants",
     "overlap",
-    "plain",
     "pmi_cosine",
     "ranked",
     "remove_direction",
@@ -123,8 +122,8 @@ def make_variants(
         "centered": h - h.mean(axis=0),
     }
     for name in calibrators:
-        calibrator = make_calibrator(CALIBRATORS[name], random_state=seed)
-        variants[name] = calibrator.fit(x).transform(x).astype(np.float64)  # type: ignore[union-attr]
+        z = calibrated(CALIBRATORS[name], x, x, seed=seed)
+        variants[name] = z.astype(np.float64)
     return variants
 
 
@@ -166,15 +165,3 @@ def shorten(text: str, length: int = 60) -> str:
     """Put a context on one line and keep its end, which is what predicts the next word."""
     text = " ".join(text.split())
     return text if len(text) <= length else "..." + text[-length:]
-
-
-def plain(value: Any) -> Any:
-    """Turn arrays and NumPy numbers into lists and floats of 6 significant digits."""
-    convert: Callable[[Any], Any] = plain
-    if isinstance(value, dict):
-        return {str(key): convert(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [convert(item) for item in value]
-    if isinstance(value, (float, np.floating)):
-        return float(f"{value:.6g}")
-    return int(value) if isinstance(value, np.integer) else value

@@ -34,11 +34,11 @@ from bertflow_lite.experiments.pmi.agreement import (
     cosines,
     frequency_direction,
     make_variants,
-    plain,
     ranked,
     shorten,
     upper,
 )
+from bertflow_lite.experiments.runs import round_numbers
 from bertflow_lite.measures.similarity import spearman
 
 __all__ = [
@@ -361,7 +361,7 @@ def run_probe(
         "similarity": _probe_similarity(lm, contexts, p_word, h, n_pairs_of, seed),
         "neighbors": _probe_neighbors(lm, shown, p_word, rng),
     }  # fmt: skip
-    return dict(plain(result))
+    return dict(round_numbers(result, 6))
 
 
 def sample_sentences(n: int = 350, *, seed: int = 0) -> tuple[list[str], str]:
