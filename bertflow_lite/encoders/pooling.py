@@ -14,15 +14,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-__all__ = [
-    "LAYER_NAMES",
-    "LayerChoice",
-    "LayersArgument",
-    "layer_label",
-    "pad_tokens",
-    "pool",
-    "resolve_layers",
-]
+__all__ = ["LAYER_NAMES", "LayerChoice", "LayersArgument", "resolve_layers"]
 
 
 def pad_tokens(rows: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:

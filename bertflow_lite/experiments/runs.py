@@ -23,14 +23,7 @@ import torch
 
 from bertflow_lite.files import data_file, write_json
 
-__all__ = [
-    "load_run",
-    "package_versions",
-    "provenance",
-    "round_numbers",
-    "store_run",
-    "typed_command",
-]
+__all__ = ["load_run", "provenance", "round_numbers", "store_run", "typed_command"]
 
 PACKAGES = ("bertflow-lite", "torch", "transformers", "numpy", "scipy", "scikit-learn")
 

@@ -35,10 +35,7 @@ __all__ = [
     "StsScore",
     "bootstrap_difference",
     "bootstrap_interval",
-    "group_pairs",
-    "interval_ends",
     "pair_cosines",
-    "resample",
     "score_similarities",
     "score_sts",
 ]

@@ -20,7 +20,6 @@ __all__ = [
     "nearest",
     "rank_correlation",
     "spearman",
-    "unit_rows",
 ]
 
 Floats = NDArray[np.float64]
