@@ -20,11 +20,6 @@ FLOORS = [
     {"cli"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-# Still in the root, and about to give way to `saving` and to plain memory maps.
-LEAVING = {
-    "artifact_format", "artifact_origin", "artifacts", "calibrator_restore", "calibrator_state",
-    "distributed", "folders", "model_card", "shards", "sources", "streaming",
-}  # fmt: skip
 # Known faults that are about to go.
 KNOWN = {
     ("datasets.gensim_sets", "measures.similarity"),
@@ -75,16 +70,12 @@ def read_graph() -> dict[str, set[str]]:
     return graph
 
 
-GRAPH = {
-    module: {other for other in targets if room(other) not in LEAVING} - {module}
-    for module, targets in read_graph().items()
-    if room(module) not in LEAVING
-}
+GRAPH = read_graph()
 
 
 def test_every_room_has_its_floor_and_the_root_is_small() -> None:
     assert {room(module) for module in GRAPH} <= set(FLOOR)
-    root = {path.stem for path in PACKAGE.glob("*.py")} - LEAVING
+    root = {path.stem for path in PACKAGE.glob("*.py")}
     assert len(root) <= 10, root
 
 

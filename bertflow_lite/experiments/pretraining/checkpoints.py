@@ -21,8 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from bertflow_lite.experiments.resume import begin_or_go_on
-from bertflow_lite.files import write_json
-from bertflow_lite.folders import put_folder
+from bertflow_lite.files import put_folder, write_json
 
 __all__ = [
     "Training",

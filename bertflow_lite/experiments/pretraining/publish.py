@@ -16,8 +16,7 @@ import torch
 from bertflow_lite.encoders.language_model import check_scores, load_language_model
 from bertflow_lite.experiments.pretraining.checkpoints import Training, read_training
 from bertflow_lite.experiments.pretraining.pretraining_card import pretraining_card
-from bertflow_lite.files import write_json, write_text
-from bertflow_lite.folders import put_folder
+from bertflow_lite.files import put_folder, write_json, write_text
 
 __all__ = ["CARD", "WEIGHTS", "finished_run", "publish_model"]
 
