@@ -183,17 +183,8 @@ VARIANTS: tuple[Variant, ...] = tuple(_variants())
 def find_variants(parts: Sequence[str] = (), *, dropout: bool = False) -> list[Variant]:
     """Give the variants of some parts, with their starts; of all parts where none is named.
 
-    Parameters
-    ----------
-    parts : sequence of str
-        Names of parts (``"permutation"``), or single variants (``"paper/levels/1"``).
-    dropout : bool, default False
-        With those that encode anew with dropout on, which takes minutes.
-
-    Raises
-    ------
-    ValueError
-        If no variant has such a part.
+    A part is a name (``"permutation"``) or a single variant (``"paper/levels/1"``). Those with
+    dropout, which encode anew and take minutes, come where they are asked for.
     """
     known = {variant.part for variant in VARIANTS} | {variant.key for variant in VARIANTS}
     unknown = [part for part in parts if part not in known]
@@ -220,21 +211,9 @@ def run_ablation(
 ) -> list[dict[str, Any]]:
     """Fit and score every variant on every layer choice and set.
 
-    Parameters
-    ----------
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    layers : sequence of str
-        Layer choices.
-    variants : sequence of Variant
-        From `find_variants`.
-    options : RunOptions, optional
-        Its sets need a validation split; default: `DATA`.
-    fit_on : {"target", "train+dev"}, default "target"
-        Sentences for the calibrator (`FIT_ON`).
-    fit_rows : int, optional
-        Draw this many of these sentences at random, another draw for each seed, and fit on them
-        only: how a calibrator does where there is little data.
+    The options' sets need a validation split; by default they are `DATA`. Calibrators are fitted on
+    the sentences that `FIT_ON` names; with ``fit_rows``, on so many of them only, drawn anew for
+    each seed: how a calibrator does where there is little data.
 
     Returns
     -------
@@ -349,29 +328,14 @@ def encode_with_dropout(
 ) -> dict[str, NDArray[np.float32]]:
     """Encode sentences with the encoder's dropout on; nothing is cached.
 
-    Parameters
-    ----------
-    encoder : Encoder
-        The encoder; it is left in evaluation mode.
-    sentences : sequence of str, length n
-        The sentences.  A repeated sentence is encoded again, with other units dropped.
-    layers : sequence of layer choices
-        As in `Encoder.encode`; all come from one pass, with the same units dropped.
-    seed : int, default 0
-        Seed of what is dropped.  The process's global random state, which dropout draws from, is
-        put back at the end.
-    progress : bool, default False
-        Show a progress bar.
+    All layer choices come from one pass, with the same units dropped; a repeated sentence is
+    encoded again, with others dropped. The encoder is left in evaluation mode, and the process's
+    random state, which dropout draws from, as it was.
 
     Returns
     -------
     dict of str to ndarray, shape (n, dim), float32
         By the label of the layer choice.
-
-    Raises
-    ------
-    ValueError
-        If the model has no dropout, so that there is nothing to leave on.
     """
     model, device = encoder.model, encoder.device
     if not any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in model.modules()):
@@ -406,14 +370,8 @@ def run_test(
 ) -> list[dict[str, Any]]:
     """Score the three presets and whitening on test splits; fitted on all splits' sentences.
 
-    Parameters
-    ----------
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    widths : mapping of str to str
-        Layer choice -> the whitening that was best on its validation sets (`best_width`).
-    options : RunOptions, optional
-        Default sets: `TEST_DATA`.
+    ``widths`` names, for each layer choice, the whitening that was best on its validation sets
+    (`best_width`). The default sets are `TEST_DATA`.
 
     Returns
     -------

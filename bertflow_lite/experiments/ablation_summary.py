@@ -60,15 +60,7 @@ class Effect:
 def summarize(rows: Rows) -> list[Effect]:
     """Compute the effect of every change, in the order of the rows.
 
-    Parameters
-    ----------
-    rows : sequence of dict
-        From `run_ablation`, of one model and one choice of fit sentences.
-
-    Raises
-    ------
-    ValueError
-        If a start that is needed for comparison is missing.
+    The rows are those of one model and one choice of sentences to fit on (`run_ablation`).
     """
     table: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -137,15 +129,10 @@ def average_models(
 ) -> dict[str, dict[str, float]]:
     """Score every calibrator by its mean over models, each the mean over its layers and sets.
 
-    Parameters
-    ----------
-    runs : mapping of str to rows
-        Model -> rows of `run_ablation`.
-    best_of : str, default "whiten:"
-        Two rows more are made of the references whose name begins so (and of the name without
-        the colon): ``"... best on each model"`` takes on every model the one that is best there,
-        ``"... best on each layer choice and set"`` takes it anew for each of them.  Both look at
-        the scores that they are judged by, so they are upper bounds rather than methods.
+    Two rows more are made of the references whose name begins as ``best_of`` (and of the name
+    without the colon): ``"... best on each model"`` takes on every model the one that is best
+    there, ``"... best on each layer choice and set"`` takes it anew for each of them. Both look at
+    the scores that they are judged by, so they are upper bounds rather than methods.
 
     Returns
     -------

@@ -35,13 +35,6 @@ def flow_states(
 ) -> dict[str, NDArray[np.float32]]:
     """Follow embeddings through a fitted flow.
 
-    Parameters
-    ----------
-    calibrator : FlowCalibrator
-        Fitted.
-    embeddings : ndarray, shape (n, dim)
-        Embeddings.
-
     Returns
     -------
     dict of str to ndarray, each of shape (n, n_live)
@@ -84,11 +77,6 @@ def plane_coordinates(
     narrow cone lie to one side of it, a Gaussian lies all around it.  Each plane is turned to
     agree as well as it can with the one before, and scaled so that the root mean square distance
     of the points from the origin is 1.
-
-    Parameters
-    ----------
-    states : sequence of ndarray, each of shape (n, dim)
-        As `flow_states` gives them.
 
     Returns
     -------

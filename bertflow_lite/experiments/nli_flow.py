@@ -116,23 +116,9 @@ def fit_nli_flow(
 ) -> FlowCalibrator:
     """Fit the flow of the rows "flow (NLI)".
 
-    Parameters
-    ----------
-    embeddings : ndarray, shape (n, dim)
-        Embeddings of NLI sentences.
-    form : {"published", "converged"}
-        ``"published"``: one pass over a random 15 % of them (0.15 epoch) in batches of 32 at a
-        learning rate of 2e-5, after data-dependent initialization.  ``"converged"``: at 1e-3,
-        as `ConvergedFlow`.
-    seed : int, default 0
-        Random state.
-    progress : bool, default False
-        Show a progress bar.
-
-    Raises
-    ------
-    ValueError
-        For another form, or too few embeddings.
+    ``"published"``: one pass over a random 15 % of the embeddings (0.15 epoch) in batches of 32 at
+    a learning rate of 2e-5, after data-dependent initialization. ``"converged"``: at 1e-3, as
+    `ConvergedFlow`.
     """
     if form not in NLI_FORMS:
         raise ValueError(f"form is {form!r}; it must be one of {', '.join(NLI_FORMS)}.")
@@ -151,17 +137,7 @@ def fit_nli_flow(
 def choose_sentences(sentences: Sequence[str], most: int | None = None) -> list[str]:
     """Draw sentences at random, always the same ones, where there are more than ``most``.
 
-    Parameters
-    ----------
-    sentences : sequence of str
-        All there are.
-    most : int, optional
-        How many to draw; default: 300,000.  The order stays.
-
-    Raises
-    ------
-    ValueError
-        If ``most`` is too few for a tenth to be held out.
+    By default that is 300,000. The order stays.
     """
     most = MOST_SENTENCES if most is None else most
     if most < 20:

@@ -71,18 +71,8 @@ def fit_calibrator(
 
     Dead dimensions, of which minilm's last layer has three, are no news in a table: no warning.
 
-    Parameters
-    ----------
-    calibrator : str, calibrator or None
-        A short name (`make_calibrator`), or what it makes.
-    fit_on : ndarray, shape (n, dim)
-        Embeddings to fit on.
-    seed : int, default 0
-        Random state, where a name is given.
-    progress : bool, default False
-        Show a progress bar, where a name is given.
-    **settings
-        For flows only, such as ``min_steps``.
+    A calibrator is given by its short name (`make_calibrator`), or made already; ``settings``, such
+    as ``min_steps``, are for flows only.
 
     Returns
     -------
@@ -313,27 +303,9 @@ def run_sts(
 ) -> Iterable[StsResult]:
     """Score an encoder; results come one by one, as they are done.
 
-    Parameters
-    ----------
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    data : sequence of str
-        Names of STS sets (`load_sts`).
-    layers : sequence of str
-        Layer choices (`Encoder.encode`); all come from one forward pass.
-    calibrators : sequence of str
-        Short names (`make_calibrator`).
-    split : str, optional
-        Split to score; default: the set's test split.
-    fit_on : {"target", "train", "test"}, default "target"
-        Sentences for the calibrator, never their labels: those of all splits (the paper's
-        "target"), of the train split only, or of the scored split only.
-    seeds : int, default 1
-        Flows are fitted with random states 0 to seeds - 1; the others do not vary.
-    progress : bool, default False
-        Progress bars while encoding and fitting.
-    download : bool, default False
-        Allow a missing data set to be fetched from its public home.
+    One forward pass serves all layer choices. The default split is the set's test split.
+    Calibrators are fitted on sentences, never on labels: on those of all splits (the paper's
+    "target"), of the train split only, or of the scored split only ("test").
 
     Yields
     ------
@@ -379,13 +351,8 @@ def format_results(
 ) -> str:
     """Lay results out as a table: a row for each layers and calibrator, a column for each set.
 
-    Parameters
-    ----------
-    results : sequence of StsResult
-    aggregation : {"all", "mean", "wmean"}, default "all"
-        The number shown; it is named in the table's corner.
-    style : str, default "simple"
-        A table format of the tabulate package, such as ``"github"`` or ``"latex_booktabs"``.
+    The aggregation (all, mean or wmean) is named in the table's corner; the style is one of
+    tabulate's, such as ``"github"`` or ``"latex_booktabs"``.
 
     Returns
     -------
@@ -455,31 +422,12 @@ def find_similarities(
 ) -> dict[Key, Floats]:
     """Cosines of each target's pairs, for each layer choice and calibrator.
 
-    Parameters
-    ----------
-    encoder : Encoder, WordVectorEncoder or the like
-        What has ``encode(sentences, layers=[...])`` and ``fingerprint``.
-    targets : sequence of Target
-        Their pairs have different names.
-    layers : sequence
-        Layer choices (`Encoder.encode`).
-    calibrators : sequence of str
-        Short names (`make_calibrator`); each is fitted anew on each target.
-    seed : int, default 0
-        Random state of the flows.
-    keep : bool, default True
-        Read what an earlier call computed, and keep what this one computes.
-    progress : bool, default False
-        Show a progress bar while encoding.
+    Each calibrator is fitted anew on each target; targets need different names. With ``keep``, what
+    an earlier call computed is read, and what this one computes is kept.
 
     Returns
     -------
     dict of (name, layers, calibrator) to ndarray, shape (n_pairs,)
-
-    Raises
-    ------
-    ValueError
-        If two targets have the same name, or as `Encoder.encode`.
     """
     names = [target.pairs.name for target in targets]
     if len(set(names)) < len(names):

@@ -92,17 +92,7 @@ class WordEmbeddings:
         vocabulary and "Ġthe" in byte-level ones; words that the tokenizer changes (BERT drops
         accents) are not taken.
 
-        Parameters
-        ----------
-        encoder : Encoder or LoadedModel
-            Whatever has ``model`` and ``tokenizer``.
-        ranked_words : sequence of str
-            Words, most frequent first (`load_word_counts` gives them), none twice.
-
-        Raises
-        ------
-        ValueError
-            If no word is a single token.
+        The words are to be given most frequent first, none twice.
         """
         tokenizer = encoder.tokenizer
         matrix = encoder.model.get_input_embeddings().weight.detach().float().cpu().numpy()
@@ -177,20 +167,6 @@ def find_neighbors(
     A row is never its own neighbor; another row with the same vector is.  Scores are made block
     by block, so that memory does not grow with the number of rows, and found in float32;
     distances and dot products of the neighbors found are computed anew in float64.
-
-    Parameters
-    ----------
-    vectors : ndarray, shape (n_vectors, dim)
-        All candidates.
-    rows : ndarray of int, shape (n,)
-        Whose neighbors to find.
-    k : int, default 7
-        Neighbors, fewer than ``n_vectors``.
-
-    Raises
-    ------
-    ValueError
-        If `k` or a row is out of range.
     """
     if not 1 <= k < len(vectors):
         raise ValueError(f"k is {k}; it must be from 1 to {len(vectors) - 1}.")
@@ -287,23 +263,9 @@ def make_table1(
     word, not to the vocabulary, so that bins mean the same for every model.  They are then not
     full, since some words are of several tokens; `n_words` says how full.
 
-    Parameters
-    ----------
-    words : WordEmbeddings
-        The words; take ``up_to`` the last rank, to find no neighbors for nothing.
-    neighbors : Neighbors, optional
-        Of ``words.rows``, where they have been found already.
-    ranks : ndarray of int, shape (n_words,), optional
-        Other ranks than ``words.ranks``.
-    bins : sequence of (int, int), default `BINS`
-        First rank, and the rank after the last.
-    ks : sequence of int, default (3, 5, 7)
-        Numbers of neighbors.
-
-    Raises
-    ------
-    ValueError
-        If a bin holds no word of one token, or the neighbors do not fit.
+    Take ``words.up_to`` the last rank, to find no neighbors for nothing. Neighbors are those of
+    ``words.rows``; other ranks than ``words.ranks`` can be given, as can other bins of ranks and
+    numbers of neighbors.
     """
     ranks = words.ranks if ranks is None else ranks
     if neighbors is None:

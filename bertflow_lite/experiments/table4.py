@@ -89,15 +89,7 @@ def run_table4(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
 
 
 def format_table4(results: dict[str, Any], style: str = "simple") -> str:
-    """Lay out Table 4, our rows beside the paper's.
-
-    Parameters
-    ----------
-    results : dict
-        From `run_table4`.
-    style : str, default "simple"
-        A table format of the tabulate package.
-    """
+    """Lay out Table 4, our rows beside the paper's."""
     published: dict[str, float] = load_paper_table(4)["auc"]
     lines = [["(paper)", label, f"{value:.2f}", "", ""] for label, value in published.items()]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -137,18 +129,7 @@ def auc_interval(
 ) -> tuple[float, float]:
     """Give the 95 % bootstrap interval of an AUC x 100, or of its gain over another's.
 
-    Parameters
-    ----------
-    labels : ndarray of bool, shape (n,)
-        What is true.
-    scores : ndarray, shape (n,)
-        Higher means "true".
-    baseline : ndarray, shape (n,), optional
-        Other scores, whose AUC on the same resampled pairs is taken away.
-    n_resamples : int, default 1000
-        Resamples of the pairs.
-    random_state : int, default 0
-        Seed of the resamples.
+    A higher score means "true". A baseline's AUC is taken on the same resampled pairs.
 
     Returns
     -------

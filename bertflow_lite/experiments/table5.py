@@ -157,18 +157,8 @@ def tune(
 ) -> dict[int, float]:
     """Score candidates on validation pairs only; the test pairs are not an argument.
 
-    Parameters
-    ----------
-    family : {"natsv", "sn+natsv", "whiten"}
-        What is tuned: the number of nulled directions, or the width kept.
-    values : sequence of int
-        Candidates.
-    fit : ndarray, shape (n, dim)
-        Embeddings to fit on; no labels.
-    dev : SentencePairs
-        Validation pairs.
-    dev_embeddings : ndarray, shape (2 * n_pairs, dim)
-        Embeddings of ``dev.sentences``.
+    The values are numbers of nulled directions (family natsv, sn+natsv) or widths (whiten); ``fit``
+    and ``dev_embeddings`` are embeddings.
 
     Returns
     -------

@@ -229,15 +229,7 @@ _PAPER_ROWS = {"gold": "gold", "BERT-induced": "BERT-base", "flow-induced": "BER
 
 
 def format_table6(results: dict[str, Any], style: str = "simple") -> str:
-    """Lay out Table 6: our rows beside the paper's, then the other kinds of edit distance.
-
-    Parameters
-    ----------
-    results : dict
-        From `run_table6`.
-    style : str, default "simple"
-        A table format of the tabulate package.
-    """
+    """Lay out Table 6: our rows beside the paper's, then the other kinds of edit distance."""
     paper = load_paper_table(6)
     parts = []
     for name, result in results["sets"].items():
@@ -328,31 +320,14 @@ def compare_own_pairs(
     Raw and calibrated cosines fill different ranges, so beside each cosine stands its rank: the
     share of the reference pairs that are less alike by the same measure.
 
-    Parameters
-    ----------
-    own : sequence of (str, str)
-        The pairs, such as ``[("I like this restaurant", "I dislike this restaurant")]``.
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    layers : str, default ""
-        A layer choice; empty: the encoder's first default one.
-    reference : SentencePairs, optional
-        Pairs to rank among; their sentences fit the calibrators. Default: mini-sts.
-    unit : str, default "words and marks"
-        A key of `UNITS`.
-    random_state : int, default 0
-        Seed of the flow.
+    By default the ranks are among the pairs of mini-sts, whose sentences fit the calibrators, and
+    the layers are the encoder's first default choice; the unit of edits is a key of `UNITS`.
 
     Returns
     -------
     pandas.DataFrame
         A row for each pair: both sentences, ``edit distance``, and for each of `CALIBRATORS` its
         cosine and ``... rank`` in percent.
-
-    Raises
-    ------
-    ValueError
-        If there is no pair, or an entry is not two sentences.
     """
     if not len(own) or any(isinstance(pair, str) or len(pair) != 2 for pair in own):
         raise ValueError(

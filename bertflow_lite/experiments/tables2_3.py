@@ -312,10 +312,7 @@ def _format_gains(results: dict[str, Any]) -> str:
 def flow_gains(results: dict[str, Any]) -> dict[str, Gain]:
     """Give the gain of flow (target) over the same layers raw: our counterpart of the text's claim.
 
-    Parameters
-    ----------
-    results : dict
-        From `run_table2` or `run_table3`, or a stored run's ``results``.
+    The results are those of `run_table2` or `run_table3`.
 
     Returns
     -------

@@ -78,20 +78,13 @@ def partial_spearman(x: ArrayLike, y: ArrayLike, given: ArrayLike) -> float:
     It equals Pearson's correlation between what is left of the ranks of x and of y when the ranks
     of z are regressed out of both by least squares.
 
-    Parameters
-    ----------
-    x, y, given : array-like, shape (n,)
-        Only their order counts.
+    An error, as `spearman` raises, also where z orders the pairs exactly as x or y does, so that
+    nothing is left.
 
     Returns
     -------
     float
         From -1 to 1.
-
-    Raises
-    ------
-    ValueError
-        As `spearman`, or if z orders the pairs exactly as x or y does, so that nothing is left.
     """
     r_xy, r_xz, r_yz = spearman(x, y), spearman(x, given), spearman(y, given)
     left = (1 - r_xz**2) * (1 - r_yz**2)
@@ -117,15 +110,8 @@ def rank_residual(x: ArrayLike, given: ArrayLike) -> Floats:
 def explained_by(gold: ArrayLike, similarity: ArrayLike, control: ArrayLike) -> Explained:
     """Share a similarity's agreement with people out between itself and a control.
 
-    Parameters
-    ----------
-    gold, similarity, control : array-like, shape (n_pairs,)
-        Gold scores; the similarity in question; the simple one, such as TF-IDF's cosine.
-
-    Raises
-    ------
-    ValueError
-        As `partial_spearman`.
+    The control is the simple similarity, such as TF-IDF's cosine; errors are those of
+    `partial_spearman`.
     """
     r_g, r_cg, r_c = (
         spearman(similarity, gold),
@@ -198,23 +184,8 @@ def bootstrap_systems(
     with several seeds, whose scores are averaged within each resample.  The interval is about the
     choice of pairs; the seeds are taken as they are.
 
-    Parameters
-    ----------
-    pairs : SentencePairs
-        The pairs; drawn anew with replacement, within each subset for ``mean`` and ``wmean``.
-    systems : mapping of str to sequence of array-like, each of shape (n_pairs,)
-        Similarities of each system, one array for each of its seeds.
-    aggregation : {"all", "mean", "wmean"}, default "all"
-        Which score.
-    n_resamples : int, default 1000
-        How many resamples to draw.
-    random_state : int, numpy Generator or None, default 0
-        Seed of the draws.
-
-    Raises
-    ------
-    ValueError
-        As `score_similarities`, or if there is no system or no resample.
+    A system has an array of similarities for each of its seeds. Pairs are drawn within each subset
+    for ``mean`` and ``wmean``.
     """
     if n_resamples < 1 or not systems or not all(len(seeds) for seeds in systems.values()):
         raise ValueError("Give at least one resample, and systems with at least one array each.")

@@ -80,15 +80,8 @@ def encode_weighted(
 ) -> NDArray[np.float32]:
     """Weighted mean of the token vectors, sum(w_t h_t) / sum(w_t), shape (n, dim).
 
-    Parameters
-    ----------
-    encoder : Encoder
-        The model; its cache is not used.
-    sentences : sequence of str, length n
-    layers : str, int or tuple of int
-        A layer choice that is a mean (`Encoder.encode`).
-    weights : ndarray, shape (n_vocabulary,)
-        Weight of each token (`token_idf`; all equal gives the plain mean).
+    The layer choice is to be a mean; equal weights for the whole vocabulary give the plain one
+    (`token_idf` gives others). The encoder's cache is not used.
     """
     out = np.zeros((len(sentences), encoder.dim), dtype=np.float32)
     for row, ids, states in _token_states(encoder, sentences, layers):
@@ -106,14 +99,8 @@ def token_influence(
 
     The hidden states stay as they are: the token is left out of the mean, not of the sentence.
 
-    Parameters
-    ----------
-    encoder : Encoder
-    sentences : sequence of str
-        Sentences of fewer than three tokens are passed over.
-    layers : str, int or tuple of int
-    transform : callable, optional
-        A fitted calibrator's ``transform``; default: the raw mean.
+    ``transform`` is a fitted calibrator's; by default the mean stays raw. Sentences of fewer than
+    three tokens are passed over.
     """
     sentence, token, influence = [], [], []
     for row, ids, states in _token_states(encoder, sentences, layers):
@@ -217,12 +204,8 @@ def run_influence(
 ) -> list[dict[str, Any]]:
     """Measure each token's influence on the calibrated vector, against the token's rarity.
 
-    Parameters
-    ----------
-    encoder, layers, target, calibrators
-        The calibrators are fitted on the target's sentences, with random state 0.
-    n_sentences : int, default 300
-        Sentences of the scored pairs, drawn with a fixed seed, that are looked at.
+    The calibrators are fitted on the target's sentences, with random state 0; ``n_sentences`` of
+    the scored ones, drawn with a fixed seed, are looked at.
 
     Returns
     -------

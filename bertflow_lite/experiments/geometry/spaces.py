@@ -67,24 +67,9 @@ def run_geometry(
 ) -> dict[str, Any]:
     """Measure a model's word and sentence spaces (Section 2.2, Table 1, and after).
 
-    Parameters
-    ----------
-    model : Encoder or str
-        An encoder, or the name to load one by.
-    sets : sequence of SentencePairs, optional
-        Default: `default_sets`.
-    layers : sequence of str, default ("last2avg", "first-last")
-        Layer choices that are calibrated.  Every single layer is measured raw besides.
-    calibrators : sequence of str, default `CALIBRATORS`
-        As `make_calibrator` takes them; each is fitted on the different sentences of the set.
-    n_resamples : int, default 1000
-        Bootstrap resamples of the STS intervals.
-    views : bool, default True
-        Compute PCA and UMAP coordinates of the first set's sentences (needs umap-learn).
-    random_state : int, default 0
-        Seed of pairs, flows, resamples and UMAP.
-    progress : bool, default False
-        Progress bars.
+    Every single layer is measured raw, and the ``layers`` calibrated besides, each calibrator
+    fitted on the different sentences of the set (by default `default_sets`). The views of the first
+    set's sentences need umap-learn.
 
     Returns
     -------
@@ -172,18 +157,7 @@ def measure_space(
 
     Geometry is measured on the set's different sentences, the score on its pairs.
 
-    Parameters
-    ----------
-    embeddings : ndarray, shape (2 * n_pairs, dim)
-        One row for each of ``pairs.sentences``.
-    pairs : SentencePairs
-        The set.
-    counts : WordCounts
-        Where word frequencies come from.
-    n_resamples, random_state : int
-        Of the bootstrap, and of the random pairs.
-    spectrum : bool, default False
-        Also give the centered singular values, divided by the largest, at up to 80 indices.
+    ``spectrum`` adds the centered singular values, divided by the largest, at up to 80 indices.
 
     Returns
     -------
@@ -292,12 +266,7 @@ def encode_without_first(
 ) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.float64]]:
     """Mean over all tokens but the first, for every hidden state.
 
-    Parameters
-    ----------
-    encoder : Encoder
-        The model; its cache is not used.
-    sentences : sequence of str, length n
-        Each of two tokens at least, special ones included.
+    The encoder's cache is not used. A sentence of one token, special ones included, is an error.
 
     Returns
     -------
@@ -305,11 +274,6 @@ def encode_without_first(
         A sentence's mean without its first token.
     first, others : ndarray, shape (n_states,)
         Mean norm of first tokens, and of all others.
-
-    Raises
-    ------
-    ValueError
-        If a sentence is of one token.
     """
     ids = encoder.tokenizer(list(sentences), truncation=True, max_length=encoder.max_length)
     lengths = np.array([len(tokens) for tokens in ids["input_ids"]])

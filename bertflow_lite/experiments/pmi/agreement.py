@@ -104,16 +104,8 @@ def make_variants(
 ) -> dict[str, Floats]:
     """Give the context vectors raw, cleaned of frequency, centered, and calibrated.
 
-    Parameters
-    ----------
-    h, w : array of shape (n_contexts, dim) and (n_words, dim)
-        Context and word vectors.
-    p_word : array of shape (n_words,)
-        Probability of each word.
-    seed : int
-        Of the flow.
-    calibrators : sequence of str
-        Keys of ``CALIBRATORS``.
+    ``h`` and ``w`` are the vectors of contexts and words, rows; calibrators are keys of
+    `CALIBRATORS`, and the seed is the flow's.
     """
     x = h.astype(np.float32)
     variants = {

@@ -45,14 +45,8 @@ def run_toy(
 ) -> dict[str, Any]:
     """Run every experiment on the toy world.
 
-    Parameters
-    ----------
-    seed : int, default 0
-        Seed of the worlds, the initial vectors and the flow.
-    size : tuple of int, default (300, 400)
-        Words and contexts of the main world.
-    widths : bool, default True
-        Also fit many widths, which takes most of the time.
+    The size is that of the main world, words and contexts; fitting many widths takes most of the
+    time.
 
     Returns
     -------
