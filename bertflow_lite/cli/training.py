@@ -407,7 +407,9 @@ def pretrain_measure(
             check_place(out)
         show = progress and sys.stderr.isatty()
         last = list(training.snapshots.values())[-1]
-        tokenizer = AutoTokenizer.from_pretrained(last, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(
+            last, local_files_only=True, trust_remote_code=False
+        )
         length = int(training.settings["recipe"]["length"])
         text = find_corpus(corpus, download=download, progress=show)
         packed = pack_corpus(text, tokenizer, length=length, progress=show)

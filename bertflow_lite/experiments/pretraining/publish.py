@@ -145,9 +145,13 @@ def _write_model(final: Path, folder: Path, length: int) -> int:
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
-    tokenizer = AutoTokenizer.from_pretrained(final, local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(final, local_files_only=True, trust_remote_code=False)
     model, info = AutoModelForMaskedLM.from_pretrained(
-        final, dtype=torch.float32, local_files_only=True, output_loading_info=True
+        final,
+        dtype=torch.float32,
+        local_files_only=True,
+        output_loading_info=True,
+        trust_remote_code=False,
     )
     if info["missing_keys"]:
         raise ValueError(f"the final model lacks {sorted(info['missing_keys'])}: train it again.")
