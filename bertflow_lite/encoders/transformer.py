@@ -7,7 +7,7 @@ import operator
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from bertflow_lite.encoders.pooling import (
     pool,
     resolve_layers,
 )
+from bertflow_lite.encoders.recording import let_record, without_recorders
 from bertflow_lite.encoders.trial import all_states, padding_token, try_model
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder, load_glove
 from bertflow_lite.files import cache_dir
@@ -193,9 +194,21 @@ class Encoder:
         self._max_length = self._check_max_length(max_length)
         kind = "float32" if self.autocast is None else str(self.autocast).removeprefix("torch.")
         key = f"{self.fingerprint}-len{self._max_length}-{kind}"
-        if not self._trial.mask:  # vectors of mixed batches, of an earlier version, are others
+        if not self.mask_works:  # vectors of mixed batches, of an earlier version, are others
             key += "-equal"
         self._cache = EmbeddingCache(self._cache_folder, key, self.dim)
+
+    @property
+    def mask_works(self) -> bool:
+        """Whether padding leaves vectors alone; else only equal lengths share a batch."""
+        return self._trial.mask
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "model": without_recorders(self.model)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        let_record(self.model)
 
     def __repr__(self) -> str:
         return (
@@ -297,7 +310,7 @@ class Encoder:
 
     def _together(self, lengths: NDArray[np.intp], size: int) -> int:
         """Give how many of the first sentences share a batch: only equals where no mask works."""
-        if not self._trial.mask:
+        if not self.mask_works:
             size = min(size, int((lengths == lengths[0]).cumprod().sum()))
         return max(1, size)
 
