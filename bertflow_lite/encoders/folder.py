@@ -88,8 +88,12 @@ def read_model(
             config = transformers.AutoConfig.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
-            whole = loader is None and bool(getattr(config, "is_encoder_decoder", False))
-            # Of T5 and its like transformers reads the encoder alone, also where no decoder is.
+            # A T5 that was saved without its decoder says that it is no encoder-decoder.
+            whole = loader is None and (
+                bool(getattr(config, "is_encoder_decoder", False))
+                or type(config) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+            )
+            # Of T5 and its like, transformers reads the encoder alone.
             alone = whole and type(config) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
             chosen = loader or ("AutoModelForTextEncoding" if alone else "AutoModel")
             model, loading = getattr(transformers, chosen).from_pretrained(
