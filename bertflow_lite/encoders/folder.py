@@ -116,7 +116,14 @@ def read_model(
             f"among them {', '.join(missing[:3])}: they belong to another model or are cut short."
         )
     vars(model.config).pop("auto_map", None)  # its code is not taken along
-    return model.get_encoder() if whole and not alone else model
+    if not whole or alone:
+        return model
+    encoder = model.get_encoder()
+    if not hasattr(encoder, "config"):
+        raise ValueError(
+            f"the encoder of {name!r} (a {type(model).__name__}) is no model by itself."
+        )
+    return encoder
 
 
 class _Quiet:

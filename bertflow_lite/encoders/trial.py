@@ -164,7 +164,7 @@ def _try(name: str, model: Any, tokenizer: Any) -> Trial:
     for row, (states, _) in zip(rows, alone, strict=True):
         dim = states[-1].shape[-1]
         for index, state in enumerate(states):
-            if state.shape != (1, len(row), dim):
+            if tuple(state.shape) != (1, len(row), dim):
                 raise ValueError(
                     f"{kind} cannot be used: its hidden state {index} has the shape "
                     f"{tuple(state.shape)} for {len(row)} tokens, where the last block's width is "
@@ -197,7 +197,10 @@ def _run(
     device = next(model.parameters()).device
     ids, mask = (t.to(device) for t in pad_tokens(rows, padding_token(model, tokenizer)))
     try:
-        return all_states(model, ids, mask), mask
+        states = all_states(model, ids, mask)
+        if not all(isinstance(state, Tensor) for state in states):
+            raise TypeError("its hidden states are no tensors")
+        return states, mask
     except (torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as error:  # whatever a model of an unknown kind runs into
