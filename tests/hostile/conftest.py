@@ -10,9 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 HERE = Path(__file__).resolve().parent
-for folder in (str(HERE), str(HERE.parent), str(HERE.parent / "datasets")):  # stand-ins are shared
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+if str(HERE) not in sys.path:
+    sys.path.insert(0, str(HERE))
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_stand_in import GOOD, SICK, Server, archive, server, unsafe
+from hub_stand_in import SOON, TINY, Hub, stand_in, tiny, unfinished
 from refusal import helps, must, nothing_left, refuses
-from test_download import GOOD, SICK, Server, archive, server, unsafe
-from test_hub import SOON, TINY, Hub, stand_in, tiny, unfinished
 
 import bertflow_lite as bf
 from bertflow_lite import hub
