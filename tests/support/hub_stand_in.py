@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
-from bertflow_lite import hub
-
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TINY = "some-org/tiny-bert"
-LARGE = (".safetensors", ".bin", ".parquet")
-SOON = 8.0  # seconds within which every failure has to be told
+LARGE = (".safetensors", ".bin", ".parquet", ".tar")
+SOON = 8.0  # seconds within which every failure has to be told, but for the client's own pauses
 
 
 class Hub(ThreadingHTTPServer):
@@ -63,6 +65,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         hub, wanted = self.server, self.headers.get("Range")
+        asked = re.match(r"/api/(?:model|dataset)s/(.+?)/(revision|tree)/([^/?]+)", self.path)
+        if asked is not None:
+            self.describe(*map(unquote, asked.groups()))
+            return
         found = re.fullmatch(r"/(cdn/)?(?:datasets/)?(.+?)/resolve/([^/]+)/(.+)", self.path)
         if found is None:
             self.refuse(404, "")
@@ -83,6 +89,30 @@ class Handler(BaseHTTPRequestHandler):
             self.redirect(hub.content[repo][file])
         else:
             self.give(hub.content[repo][file], file, wanted)
+
+    def describe(self, repo: str, what: str, revision: str) -> None:
+        """Tell a repository's commit, or list its files."""
+        hub = self.server
+        hub.seen.append((self.command, what, None))
+        if repo in hub.failing:
+            self.refuse(*hub.failing[repo])
+        elif repo not in hub.content:
+            self.refuse(401, "RepoNotFound")
+        elif revision not in ("main", COMMIT):
+            self.refuse(404, "RevisionNotFound")
+        elif what == "revision":
+            files = [{"rfilename": file} for file in hub.content[repo]]
+            self.give_json({"id": repo, "sha": COMMIT, "siblings": files})
+        else:
+            self.give_json([entry(*item) for item in hub.content[repo].items()])
+
+    def give_json(self, content: Any) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def redirect(self, content: bytes) -> None:
         """Send to another address, as the hub does for large files."""
@@ -112,6 +142,18 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body[: cuts.pop(0)] if cuts else body)
 
 
+def entry(file: str, content: bytes) -> dict[str, Any]:
+    """Describe a file as the hub lists it."""
+    found = {"type": "file", "path": file, "size": len(content)}
+    blob = b"blob %d\0" % len(content) + content
+    large = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
+    return (
+        found
+        | {"oid": hashlib.sha1(blob).hexdigest()}
+        | ({"lfs": large} if file.endswith(LARGE) else {})
+    )
+
+
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """Run an empty hub, with an empty cache of the hub's client, an empty one of ours, no data."""
@@ -125,7 +167,10 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
     # The client counts what came by blocks of 10 MB; the test's files are smaller than one.
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1024)
-    monkeypatch.setattr(hub, "_PAUSE", 0.05)
+    # It tries again for half a minute, with pauses that a test need not sit through.
+    hasty = SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / 100))
+    for module in ("file_download", "utils._http"):
+        monkeypatch.setattr(f"huggingface_hub.{module}.time", hasty, raising=False)
     running = Hub()
     monkeypatch.setenv("HF_ENDPOINT", running.url)
     thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})

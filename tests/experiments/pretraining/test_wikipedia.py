@@ -113,10 +113,10 @@ def test_a_hub_that_vanishes_leaves_no_text_and_finished_files_stay(
 
 
 def test_an_interruption_leaves_no_half_text(dump: Hub, tmp_path: Path, monkeypatch) -> None:
-    def stop(number: int, download: bool) -> Path:
+    def stop(number: int, *options: bool) -> Path:
         if number:
             raise KeyboardInterrupt
-        return fetch(number, download)
+        return fetch(number, *options)
 
     fetch = wikipedia._shard
     with monkeypatch.context() as patch:
