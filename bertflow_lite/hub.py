@@ -59,7 +59,7 @@ def hub_file(
 
     options = {"filename": file, "repo_type": "dataset", "revision": revision}
     what = f"{file} of the data set {repo!r}"
-    return _ask(hf_hub_download, f"datasets/{repo}", what, download, progress, options)
+    return _ask(hf_hub_download, f"datasets/{repo}", what, download, options, progress)
 
 
 def hub_model(repo: str, *, download: bool = False, revision: str | None = None) -> Path:
@@ -85,14 +85,12 @@ def hub_model(repo: str, *, download: bool = False, revision: str | None = None)
     from huggingface_hub import snapshot_download
 
     for weights in _WEIGHTS:
-        options = {"allow_patterns": _TEXTS + weights, "ignore_patterns": ["*/*"]}
-        folder = _ask(
-            snapshot_download, repo, f"the model {repo!r}", download, True,
-            options | {"revision": revision},
-        )  # fmt: skip
-        if (folder / "config.json").is_file() and any(
-            path for pattern in weights for path in folder.glob(pattern)
-        ):
+        options = {
+            "revision": revision, "allow_patterns": _TEXTS + weights, "ignore_patterns": ["*/*"]
+        }  # fmt: skip
+        folder = _ask(snapshot_download, repo, f"the model {repo!r}", download, options)
+        found = [path for pattern in weights for path in folder.glob(pattern)]
+        if found and (folder / "config.json").is_file():
             return folder
     raise FileNotFoundError(
         f"{repo!r} on the hub is no transformer that can be loaded here: it needs config.json and "
@@ -105,8 +103,8 @@ def _ask(
     page: str,
     what: str,
     download: bool,
-    progress: bool,
     options: dict[str, Any],
+    progress: bool = True,
 ) -> Path:
     """Call a function of the hub's client, and say in our words why it fails."""
     from huggingface_hub import constants, errors, utils

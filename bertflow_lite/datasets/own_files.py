@@ -107,11 +107,9 @@ def read_sentences(
 
     Raises
     ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If the ending is unknown, the text is not UTF-8, the column is missing or ambiguous, or
-        there is no sentence; the message says where and what to do.
+    FileNotFoundError, ValueError
+        If there is no such file, it is not what its ending says, the column is missing or
+        ambiguous, or there is no sentence; the message says where and what to do.
 
     Examples
     --------
@@ -130,9 +128,8 @@ def read_sentences(
     else:
         table = _table(path, kind)
         head = table.columns.tolist()
-        always_named = kind in (".parquet", ".jsonl")
-        if column is None and len(head) == 1 and always_named:
-            column = head[0]
+        if column is None and len(head) == 1 and kind in (".parquet", ".jsonl"):
+            column = head[0]  # the name is no sentence: these formats always have one
         (name,) = _columns(path, head, _TEXT, None if column is None else [column])
         entries = list(zip(table.index.tolist(), table[name].tolist(), strict=True))
     sentences, lines, skipped = [], [], 0
@@ -177,11 +174,8 @@ def read_pairs(
 
     Raises
     ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If a column is missing or several would do, a sentence is missing, a rating is no number,
-        or no rated pair is left.
+    FileNotFoundError, ValueError
+        As `read_sentences`; also if a sentence is missing or a rating is no number.
 
     Examples
     --------
@@ -271,23 +265,22 @@ def _columns(
     for name in named or ():
         if name not in head:
             raise ValueError(f"{path.name} has no column {name!r}; it has {', '.join(head)}.")
-    found = [[name for name in head if name.lower() in names.split()] for names in wanted.values()]
-    if named is None and any(len(there) != 1 for there in found):
-        lacking = [what for what, there in zip(wanted, found, strict=True) if not there]
-        several = [" and ".join(there) for there in found if len(there) > 1]
-        usual = " and ".join(names.split()[0] for names in wanted.values())
-        above = "" if len(head) > 1 else (
-            " If its first line is a sentence and no header, write 'sentence' above it, or save "
-            "the file as .txt."
-        )  # fmt: skip
-        raise ValueError(
-            f"{path.name} has the columns {', '.join(head)}: "
-            + (f"{several[0]} would both do." if several else "")
-            + (f"none was found for the {' and the '.join(lacking)}." if lacking else "")
-            + f" Call them {usual}, or name them ({option}=..., on the command line --{option})."
-            + above
-        )
-    return list(named) if named is not None else [there[0] for there in found]
+    if named is not None:
+        return list(named)
+    found = []
+    usual = " and ".join(names.split()[0] for names in wanted.values())
+    for what, names in wanted.items():
+        there = [name for name in head if name.lower() in names.split()]
+        if len(there) != 1:
+            met = f"{' and '.join(there)} would both do" if there else "none was found"
+            hint = " If the first line is a sentence, write 'sentence' above it, or save as .txt."
+            raise ValueError(
+                f"{path.name} has the columns {', '.join(map(repr, head))}: {met} for the {what}. "
+                f"Call them {usual}, or name them ({option}=..., on the command line --{option})."
+                + (hint if len(head) == 1 else "")
+            )
+        found += there
+    return found
 
 
 def _kind(path: Path) -> str:
@@ -359,7 +352,7 @@ def _delimited(path: Path) -> pd.DataFrame:
 
     text = _text(path).replace(_MARK, "")
     comma = path.suffix.lower() == ".csv"
-    separator = "," if comma else "\t"
+    separator, advice = (",", _CSV) if comma else ("\t", _PLAIN_TSV)
     # Excel writes, and obeys, a first line that names the separator.
     if named := re.match(rf'"?sep=(.)"?[\t,;]*(?:{_LINE_END})', text):
         separator = named[1]
@@ -387,17 +380,16 @@ def _delimited(path: Path) -> pd.DataFrame:
         )  # fmt: skip
     except (pd.errors.ParserError, csv.Error) as error:
         from_line = f" (counted from line {above + 1})" if above else ""
-        advice = _CSV if comma else _PLAIN_TSV
         raise ValueError(f"{path.name}: {error}{from_line}. {advice}") from None
     finally:
         csv.field_size_limit(limit)
-    filled = (table.fillna("").map(str.strip).to_numpy() != "").any(axis=1)
-    met, width = table.notna().sum(axis=1).to_numpy(), table.shape[1]
-    for row in np.flatnonzero((met < width) & filled)[:1]:
-        raise ValueError(
-            f"{path.name}, line {above + row + 1} has {met[row]} columns; the first line has "
-            f"{width}. {_CSV if comma else _PLAIN_TSV}"
-        )
+    for row in np.flatnonzero(table.isna().any(axis=1)):
+        cells = table.iloc[row].dropna()
+        if cells.str.strip().any():  # and is no blank line
+            raise ValueError(
+                f"{path.name}, line {above + row + 1} has {len(cells)} columns; the first line has "
+                f"{table.shape[1]}. {advice}"
+            )
     table.index += above + 1
     table.columns = pd.Index(table.iloc[0].str.strip().tolist())
     return table.iloc[1:]
@@ -413,7 +405,8 @@ def _json_lines(path: Path) -> pd.DataFrame:
             value = {"sentence": value} if isinstance(value, str) else value
             if not isinstance(value, dict):
                 raise ValueError('neither an object such as {"sentence": "..."} nor a string')
-            json.dumps(value, ensure_ascii=False).encode()  # half an emoji cannot be written
+            if "\\u" in line:  # half an emoji cannot be written
+                json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"{path.name}, line {number} is not JSON as it should be: {error}. Write it anew: "

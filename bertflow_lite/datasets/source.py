@@ -47,12 +47,11 @@ class Source:
     files : tuple of str
         Its files, as they lie in a folder on this machine.
     hub : tuple of HubFile
-        Its files on the hub, which may be others that hold more.
+        What the hub has in their place.
     layout : str
         What a folder must have, in words.
     inside : tuple of str
-        Where in a folder the files may lie, in the order to try: ``""`` is the folder itself,
-        ``".."`` the one above it.
+        Where in a folder the files may lie, in the order to try; ``".."`` is the folder above it.
     kept : str
         The place in the cache, a folder.
     unpack : callable, optional
@@ -72,15 +71,7 @@ class Source:
         data_dir: str | os.PathLike[str] | None = None,
         revision: Mapping[str, str] | None = None,
     ) -> Found:
-        """Look without a connection: the first place that has all files.
-
-        Parameters
-        ----------
-        data_dir : path, optional
-            A folder. Default: the one that ``BERTFLOW_DATA`` names.
-        revision : mapping, optional
-            Repository to commit, for what was fetched from the hub.
-        """
+        """Look without a connection; default of `data_dir`: what ``BERTFLOW_DATA`` names."""
         places: dict[str, Path] = {}
         passed: list[str] = []
         if data_dir is not None:
@@ -100,7 +91,7 @@ class Source:
                 missing = min(missing, absent, key=len)  # the layout that comes nearest
             passed.append(f"{place} ({tidy_path(root)}) has no {missing[0]}")
         try:
-            paths = () if self.unpack else self._from_hub(False, revision)
+            paths = () if self.unpack else self._from_hub(revision)
         except FileNotFoundError:
             paths = ()
         return Found("the hub's cache" if paths else "", paths, tuple(passed))
@@ -120,20 +111,14 @@ class Source:
         ----------
         call : str
             What a caller types to fetch them, for the error.
-        data_dir, revision
-            As for `find`.
+        data_dir : path, optional
+            A folder. Default: the one that ``BERTFLOW_DATA`` names.
         download : bool, default False
-            Fetch what is found nowhere.
+            Fetch what is found nowhere; the errors are those of `hub_file`.
+        revision : mapping, optional
+            Repository on the hub to commit.
         progress : bool, default True
             Show a progress bar.
-
-        Raises
-        ------
-        FileNotFoundError
-            If nothing is found; the message says what would help. Also for a `data_dir` that is
-            no folder.
-        PermissionError, ConnectionError
-            As `hub_file`.
         """
         if data_dir is not None and not expand(data_dir).is_dir():
             raise FileNotFoundError(f"data_dir is {tidy_path(data_dir)}, which is no folder.")
@@ -148,23 +133,18 @@ class Source:
                 f"into {tidy_path(cache_dir() / self.kept)}; or call {call} (on the command line: "
                 f"--download), which fetches it from the hub ({homes})."
             )
-        paths = self._from_hub(True, revision, progress)
+        paths = self._from_hub(revision, download=True, progress=progress)
         if self.unpack is None:
             return Found("the hub", paths)
         folder = self.unpack(paths[0], self.files)
         return Found("the cache", tuple(folder / file for file in self.files))
 
-    def _from_hub(
-        self, download: bool, revision: Mapping[str, str] | None, progress: bool = True
-    ) -> tuple[Path, ...]:
+    def _from_hub(self, revision: Mapping[str, str] | None, **options: bool) -> tuple[Path, ...]:
         commits = revision or {}
         return tuple(
-            hub_file(
-                one.repo, one.file, download=download, revision=commits.get(one.repo),
-                progress=progress,
-            )
+            hub_file(one.repo, one.file, revision=commits.get(one.repo), **options)
             for one in self.hub
-        )  # fmt: skip
+        )
 
 
 def check_count(what: str, met: int, official: int) -> None:
