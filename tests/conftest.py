@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,9 @@ import pytest
 
 from bertflow_lite.encoders.models import LoadedModel, load_model
 from bertflow_lite.encoders.transformer import Encoder
+
+# What tests of several folders import by name: `from hub_stand_in import Hub`.
+sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "senteval"
 
