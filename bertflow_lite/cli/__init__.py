@@ -6,3 +6,8 @@ the output closed it, as `head` does.
 
 The commands hold no logic: each module reads arguments, calls the package and prints.
 """
+
+from bertflow_lite.cli import measure, sentences, tables, training
+from bertflow_lite.cli.common import app
+
+__all__ = ["app", "measure", "sentences", "tables", "training"]

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from bertflow_lite.devices import (
     OutOfMemoryError,
-    _autocast_type,
+    autocast_type,
     find_device,
     free_memory,
     is_out_of_memory,
@@ -149,7 +149,7 @@ class Encoder:
         self.device: torch.device = next(loaded.model.parameters()).device
         self.dim = int(loaded.model.config.hidden_size)
         self.n_layers = int(loaded.model.config.num_hidden_layers)
-        self.autocast = _autocast_type(precision, self.device)
+        self.autocast = autocast_type(precision, self.device)
         self._cache_folder = cache_dir() / "embeddings" if cache else None
         self.max_length = max_length
 
@@ -379,7 +379,7 @@ def _check_unused(max_length: int, device: str | torch.device | None, precision:
     """Check what was asked of word vectors, which have no use for it."""
     if max_length < 1:
         raise ValueError(f"max_length is {max_length}; give a number of tokens from 1 up.")
-    _autocast_type(precision, find_device(device))
+    autocast_type(precision, find_device(device))
     if max_length != 64:  # the default of all encoders
         logger.warning("glove reads whole sentences: max_length=%d changes nothing", max_length)
     if precision not in ("auto", "float32"):

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import random
 import shutil
 import signal
@@ -26,7 +25,6 @@ __all__ = [
     "KeptResults",
     "begin_or_go_on",
     "no_keep",
-    "put_folder",
     "random_state_kept",
     "stop_requested",
     "workplace",
@@ -185,12 +183,6 @@ def begin_or_go_on(path: Path, settings: dict[str, Any], overwrite: bool) -> Non
             if entry.is_dir():
                 shutil.rmtree(entry)
     write_json(path, settings)
-
-
-def put_folder(scratch: Path, folder: Path) -> None:
-    """Give a folder that is whole its name; what had that name goes."""
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(scratch, folder)
 
 
 @contextlib.contextmanager

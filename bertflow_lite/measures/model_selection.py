@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from bertflow_lite.calibrators.base import FloatArray
 from bertflow_lite.datasets.pairs import SentencePairs
+from bertflow_lite.devices import as_array
 from bertflow_lite.measures.scores import Aggregation, score_sts
 from bertflow_lite.measures.similarity import cosine, spearman
-from bertflow_lite.sources import FloatArray, to_numpy
 
 __all__ = ["PairScorer", "PairSimilarity", "pair_rows", "pair_scorer"]
 
@@ -148,7 +149,7 @@ def pair_rows(pairs: SentencePairs, embeddings: Any) -> tuple[FloatArray, NDArra
     >>> X.shape, y.shape
     ((420, 6), (420,))
     """
-    rows = np.asarray(to_numpy(embeddings))
+    rows = np.asarray(as_array(embeddings))
     if len(rows) != 2 * len(pairs):
         raise ValueError(
             f"there are {len(rows)} embeddings, but {len(pairs)} pairs have {2 * len(pairs)} "
@@ -256,7 +257,7 @@ class PairSimilarity(BaseEstimator):
 
     def _check(self, X: Any, *, reset: bool) -> FloatArray:
         x: FloatArray = validate_data(
-            self, to_numpy(X), reset=reset, dtype=[np.float32, np.float64], ensure_min_features=2
+            self, as_array(X), reset=reset, dtype=[np.float32, np.float64], ensure_min_features=2
         )
         if x.shape[1] % 2:
             raise ValueError(

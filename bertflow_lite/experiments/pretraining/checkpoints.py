@@ -14,7 +14,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from bertflow_lite.experiments.resume import begin_or_go_on, put_folder
+from bertflow_lite.experiments.resume import begin_or_go_on
+from bertflow_lite.files import put_folder
 
 if TYPE_CHECKING:
     from bertflow_lite.experiments.pretraining.loop import TrainingRun

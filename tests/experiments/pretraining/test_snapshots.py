@@ -274,11 +274,16 @@ def test_a_second_process_is_sent_away(corpus, tokenizer, tmp_path: Path) -> Non
 
 def test_a_second_signal_acts_at_once() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt), stop_requested() as stopped:
+
+    def ask_twice() -> None:
+        with stop_requested() as stopped:
             signal.raise_signal(signal.SIGINT)
             assert stopped.is_set()
             signal.raise_signal(signal.SIGINT)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ask_twice()
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
