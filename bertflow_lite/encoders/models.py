@@ -76,9 +76,8 @@ def load_model(
     ----------
     name : str or path
         ``"minilm"``, ``"smollm2"``, ``"mini-bert"``, a folder with a transformers model, or a hub
-        id.  ``"random-minilm[:SEED]"``, ``"random-mini[:SEED]"`` (the shape of ``"mini-bert"``) and
-        ``"random-bert-WIDTHxBLOCKS[:SEED]"`` are the control: a network with random weights, which
-        has learned nothing (`random_models.load_random`).
+        id.  ``"random-minilm[:SEED]"`` and ``"random-bert-WIDTHxBLOCKS[:SEED]"`` are the control:
+        a network with random weights, which has learned nothing (`random_models.load_random`).
     device : str or torch.device, optional
         Default: `find_device`.
     dtype : torch.dtype, default torch.float32
