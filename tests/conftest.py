@@ -15,6 +15,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(_name, "1")
 
+import hypothesis
 import pytest
 
 from bertflow_lite.encode import Encoder
@@ -33,13 +34,36 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # Files whose tests go to whichever worker is free, one by one; all others stay together.
-SPREAD = ("tests/book/test_browser.py",)
+SPREAD = ("tests/book/test_browser.py", "tests/book/test_exercises.py")
 # What takes longest begins first, so that both workers end together.
-LONG_FIRST: tuple[str, ...] = ()
+LONG_FIRST = (
+    "test_mini_bert.py",
+    "test_lexical.py",
+    "test_paper_tables.py",
+    "test_reference_scores.py",
+    "test_controls.py",
+    "test_pretraining_measure.py",
+    "test_ablation.py",
+    "test_nli.py",
+    "test_exercises.py",
+    "test_browser.py",
+)
+
+
+SETTINGS = "_hypothesis_internal_use_settings"  # where hypothesis keeps what @settings has said
+# A quarter of the examples; `--hypothesis-profile=all` tries them all.
+hypothesis.settings.register_profile("quarter", max_examples=25)
+hypothesis.settings.register_profile("all", max_examples=100)
+hypothesis.settings.load_profile("quarter")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let the workers begin with what takes longest."""
+    """Leave out three of four examples; let the workers begin with what takes longest."""
+    if config.getoption("--hypothesis-profile") != "all":
+        for test in {getattr(item, "obj", None) for item in items}:
+            if own := vars(test).get(SETTINGS) if hypothesis.is_hypothesis_test(test) else None:
+                fewer = max(own.max_examples // 4, 5)
+                setattr(test, SETTINGS, hypothesis.settings(own, max_examples=fewer))
     if hasattr(config, "workerinput"):
         ranks = {name: rank for rank, name in enumerate(LONG_FIRST)}
         items.sort(key=lambda item: ranks.get(Path(_file_of(item.nodeid)).name, len(ranks)))
