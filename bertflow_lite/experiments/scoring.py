@@ -40,6 +40,7 @@ __all__ = [
     "Target",
     "bits_per_dim",
     "calibrated",
+    "different_sentences",
     "encode_parts",
     "encode_set",
     "find_similarities",
@@ -49,6 +50,7 @@ __all__ = [
     "merge_seeds",
     "run_sts",
     "scores",
+    "set_name",
     "show_score",
     "sts_target",
     "transform",
@@ -140,6 +142,19 @@ def encode_parts(
         label: dict(zip(parts, np.split(rows, ends), strict=True))
         for label, rows in vectors.items()
     }
+
+
+def different_sentences(pairs: SentencePairs) -> tuple[list[int], list[str]]:
+    """Row of the first occurrence of each different sentence, and the sentences."""
+    first: dict[str, int] = {}
+    for row, text in enumerate(pairs.sentences):
+        first.setdefault(text, row)
+    return list(first.values()), list(first)
+
+
+def set_name(pairs: SentencePairs) -> str:
+    """Name a set and its split; mini-sts has one only."""
+    return pairs.name if pairs.name == "mini-sts" else f"{pairs.name}-{pairs.split}"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -21,9 +20,6 @@ from scipy.linalg import orthogonal_procrustes
 from tqdm import tqdm
 from transformers import AutoTokenizer
 
-from bertflow_lite.calibrators import make_calibrator
-from bertflow_lite.calibrators.base import DeadDimensionWarning
-from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.calibrators.linear import principal_directions
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
@@ -55,6 +51,7 @@ from bertflow_lite.experiments.pretraining.probe import (
 from bertflow_lite.experiments.pretraining.recipe import unigram_log_p
 from bertflow_lite.experiments.resume import KeptResults
 from bertflow_lite.experiments.runs import provenance, round_numbers, store_run
+from bertflow_lite.experiments.scoring import calibrated, different_sentences, set_name
 from bertflow_lite.experiments.table1 import BINS, WordEmbeddings, find_neighbors, make_table1
 from bertflow_lite.files import write_json
 from bertflow_lite.measures.geometry import (
@@ -77,7 +74,6 @@ __all__ = [
     "Material",
     "align_frames",
     "calibrated_scores",
-    "different_sentences",
     "load_validation_pairs",
     "make_frame",
     "measure_folder",
@@ -85,7 +81,6 @@ __all__ = [
     "measure_snapshot",
     "measure_words",
     "prepare",
-    "set_name",
     "spread_over",
 ]
 
@@ -373,18 +368,12 @@ def calibrated_scores(
     seeds : sequence of int
     """
     rows, _ = different_sentences(pairs)
+    how: dict[str, Any] = {"min_steps": FLOW_STEPS, "device": "cpu"}
     out: dict[str, list[float]] = {}
     for name in calibrators:
         out[name] = []
         for seed in seeds if "flow" in name else (0,):
-            calibrator: Any = make_calibrator(name, random_state=seed)
-            if isinstance(calibrator, FlowCalibrator):
-                calibrator.set_params(min_steps=FLOW_STEPS, device="cpu")
-            z = embeddings
-            if calibrator is not None:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", DeadDimensionWarning)
-                    z = calibrator.fit(embeddings[rows]).transform(embeddings)
+            z = calibrated(name, embeddings[rows], embeddings, seed=seed, **how)
             out[name].append(score_sts(pairs, z).all)
     return out
 
@@ -412,14 +401,6 @@ def _space(x: NDArray[np.float32]) -> dict[str, Any]:
         "iso_score": iso_score(x),
         "spectrum": {"index": at, "value": singular[at - 1] / singular[0]},
     }
-
-
-def different_sentences(pairs: SentencePairs) -> tuple[list[int], list[str]]:
-    """Row of the first occurrence of each different sentence, and the sentences."""
-    first: dict[str, int] = {}
-    for row, text in enumerate(pairs.sentences):
-        first.setdefault(text, row)
-    return list(first.values()), list(first)
 
 
 @dataclass(frozen=True)
@@ -536,11 +517,6 @@ def load_validation_pairs(name: str, *, download: bool = False) -> SentencePairs
     except FileNotFoundError as error:
         logger.warning("scoring on mini-sts instead: %s", error)
         return load_sts("mini-sts")
-
-
-def set_name(pairs: SentencePairs) -> str:
-    """Name a set and its split; mini-sts has one only."""
-    return pairs.name if pairs.name == "mini-sts" else f"{pairs.name}-{pairs.split}"
 
 
 def measure_run(

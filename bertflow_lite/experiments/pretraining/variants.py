@@ -35,14 +35,13 @@ from bertflow_lite.experiments.pretraining.snapshots import (
     N_TERMS,
     Material,
     calibrated_scores,
-    different_sentences,
     load_validation_pairs,
     measure_words,
     prepare,
-    set_name,
 )
 from bertflow_lite.experiments.resume import KeptResults
 from bertflow_lite.experiments.runs import provenance, round_numbers, store_run
+from bertflow_lite.experiments.scoring import different_sentences, set_name
 from bertflow_lite.experiments.table1 import WordEmbeddings
 from bertflow_lite.measures.geometry import mean_cosine
 from bertflow_lite.measures.similarity import spearman
