@@ -142,7 +142,9 @@ def _ask(
                 "terms to accept, do so there and log in with `hf auth login` or set HF_TOKEN."
             )
         said = " ".join(str(cause).split()) or type(cause).__name__
-        raise kind(f"{what} could not be fetched from {home}: {said[:300]} {advice}") from error
+        raise kind(
+            f"{what} could not be fetched from {home}: {said[:300].rstrip('. ')}. {advice}"
+        ) from error
     finally:
         if quiet:
             utils.enable_progress_bars()

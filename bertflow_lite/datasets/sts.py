@@ -25,7 +25,7 @@ from bertflow_lite.datasets.reading import _pick, read_lines, read_scores, read_
 from bertflow_lite.datasets.source import Source, check_count
 from bertflow_lite.files import data_file
 
-__all__ = ["COUNTS", "DATASETS", "FILES", "files_of", "load_sts", "read_part", "source_of"]
+__all__ = ["COUNTS", "DATASETS", "FILES", "load_sts"]
 
 Rows = tuple[list[str], list[str], list[float]]
 # Official numbers of scored pairs: STS12-16 by subset (all of it test data), the others by split.

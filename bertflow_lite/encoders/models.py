@@ -83,7 +83,7 @@ def load_model(
     dtype : torch.dtype, default torch.float32
         Type of the weights in memory.
     download : bool, default False
-        Allow a hub id that is not in the local hub cache to be fetched.
+        Ask the hub for an id, and fetch what its cache lacks or has in an older version.
 
     Returns
     -------

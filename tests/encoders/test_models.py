@@ -137,7 +137,7 @@ def test_a_model_in_the_local_hub_cache_needs_no_network(
         ("minibert", "glove, mini-bert.*Did you mean 'mini-bert'"),
         ("mini_bert", "Did you mean 'mini-bert'"),
         ("Mini-BERT", "Did you mean 'mini-bert'"),
-        ("bert-base-uncased", "not in the local hub cache.*download=True"),
+        ("bert-base-uncased", "not in the hub's cache.*download=True"),
         ("no/such/folder", "not a folder"),
     ],
 )
