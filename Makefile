@@ -28,9 +28,10 @@ book: $(PAGES)  ## build the book and print its address
 define check
 	@echo "Checking format, lint, types and tests: about $(1) on 2 free cores ..."
 	@$(BIN)/ruff format --quiet --check . && $(BIN)/ruff check --quiet .
-	@mkdir -p _build; $(BIN)/mypy >_build/mypy.log 2>&1 & types=$$!; \
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	$(BIN)/mypy >"$$log" 2>&1 & types=$$!; \
 	tests=0; $(PYTEST) $(2) $(TEST_ARGS) || tests=$$?; \
-	wait $$types || { cat _build/mypy.log; echo "The types do not fit: see above."; tests=1; }; \
+	wait $$types || { cat "$$log"; echo "The types do not fit: see above."; tests=1; }; \
 	exit $$tests
 endef
 

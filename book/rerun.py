@@ -7,6 +7,7 @@ once for both.  Each cell is run by IPython, as in a notebook.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import re
@@ -108,7 +109,11 @@ def shell() -> Iterator[_Shell]:
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.filterwarnings("default", category=DeprecationWarning, module="__main__")
             warnings.showwarning = _print_warning
-            yield _Shell.instance(config=config, user_ns={})
+            made = _Shell.instance(config=config, user_ns={})
+            yield made
+            # IPython is remembered until the process ends, and with it all models and vectors.
+            atexit.unregister(made.atexit_operations)
+            made.user_ns.clear()
     finally:
         logging.root.removeHandler(handler)
         _Shell.clear_instance()
@@ -123,7 +128,8 @@ def _print_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    print(warnings.formatwarning(message, category, filename, lineno), file=sys.stderr, end="")
+    text = warnings.formatwarning(message, category, filename, lineno, line)
+    print(text, file=file or sys.stderr, end="")
 
 
 def patterns(path: Path) -> dict[re.Pattern[str], str]:
