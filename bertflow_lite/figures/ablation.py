@@ -66,14 +66,12 @@ def effect_dots(effects: Mapping[str, Sequence[Effect]], title: str = "") -> go.
     fig.add_vline(x=0, line={"color": PALETTE["gray"], "width": 1})
     height = 180 + 19 * max(len(one["yaxis.categoryarray"]) for one in axes)
     lay_out(fig, title, "effect in points (± sd)", height=height, menu=menu)
-    fig.update_yaxes(
+    return fig.update_yaxes(
         categoryorder="array",
         categoryarray=axes[0]["yaxis.categoryarray"],
         range=axes[0]["yaxis.range"],
         tickfont={"size": 11},
     )
-    # The names of the changes take half of a phone: the title begins at the edge.
-    return fig.update_layout(title={"xref": "container", "x": 0.02})
 
 
 def likelihood_scatter(effects: Mapping[str, Sequence[Effect]], title: str = "") -> go.Figure:

@@ -416,4 +416,4 @@ def weight_slider(
     fig.update_xaxes(type="log")
     fig.update_yaxes(rangemode="tozero")
     across, up = "sentences that have the word", "weight of a shared word (rarest: 1)"
-    return lay_out(fig, title, across, up, height=500, above=True)
+    return lay_out(fig, title, across, up, height=500)

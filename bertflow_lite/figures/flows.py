@@ -55,7 +55,7 @@ def change_of_variables(
     plotly.graph_objects.Figure
         For `plots.show`.
     """
-    heads = ("the map f from z to u", "the densities of z and u")
+    heads = ("the map f<br>from z to u", "the densities<br>of z and u")
     fig = make_subplots(rows=1, cols=2, subplot_titles=heads, horizontal_spacing=0.12)
     latent = Look("z, Gaussian", "", PALETTE["gray"], dash="dash")
     mapped, data = (Look(n, "", PALETTE[c]) for n, c in (("u = f(z)", "green"), ("u", "blue")))
@@ -122,7 +122,7 @@ def cloud_slider(
     add_slider(fig, list(points), prefix=prefix)
     fig.update_xaxes(range=[-limit, limit], constrain="domain")
     fig.update_yaxes(range=[-limit, limit], scaleanchor="x")
-    return lay_out(fig, title, *axes, height=560, above=True)
+    return lay_out(fig, title, *axes, height=560)
 
 
 def density_maps(
@@ -206,7 +206,7 @@ def shifted_band(
     add_slider(fig, list(shifts), prefix="strength = ")
     fig.update_xaxes(constrain="domain")
     fig.update_yaxes(range=[-limit, limit])
-    return lay_out(fig, title, "u1, kept", "u2, shifted", height=540, above=True)
+    return lay_out(fig, title, "u1, kept", "u2, shifted", height=540)
 
 
 def draw_figure1(results: Mapping[str, Any], *, layers: str = "") -> go.Figure:
@@ -273,7 +273,7 @@ def draw_figure1(results: Mapping[str, Any], *, layers: str = "") -> go.Figure:
     )
     fig.update_xaxes(range=[-reach, reach], zeroline=True)
     fig.update_yaxes(range=[-reach, reach], zeroline=True, scaleanchor="x", constrain="domain")
-    lay_out(fig, title, "direction 1", "direction 2", height=640, above=True)
+    lay_out(fig, title, "direction 1", "direction 2", height=640)
     return add_film(fig, names, played, prefix="state: ", duration=700)
 
 

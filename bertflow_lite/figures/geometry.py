@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from textwrap import wrap
 from typing import Any
 
 import plotly.graph_objects as go
@@ -48,6 +49,8 @@ PAPER_TABLE1: dict[str, Any] = {
         "7": [0.72, 0.90, 1.17, 1.60],
     },
 }
+# Two panels stand side by side on a phone, too.
+_LAYER = "layer (0 is the<br>embedding layer)"
 _BIN_NAMES = ["0 to 99", "100 to 499", "500 to 4,999", "5,000 to 9,999"]
 
 
@@ -67,7 +70,7 @@ def plot_table1(tables: Mapping[str, Mapping[str, Any]], *, k: int = 3) -> go.Fi
         Three panels. Each line is divided by its first value, since models differ in scale; the
         values themselves are in the hover text.
     """
-    heads = ["norm", f"distance to {k} nearest", f"{k} largest dot products"]
+    heads = ["norm", f"distance to<br>{k} nearest", f"{k} largest<br>dot products"]
     fig = make_subplots(1, 3, subplot_titles=heads)
     everyone = {"BERT-base (paper)": PAPER_TABLE1, **tables}
     for number, (name, table) in enumerate(everyone.items()):
@@ -142,7 +145,9 @@ def plot_layers(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> go.Figure:
         "IsoScore": lambda m: m["iso_score"],
         "share of top-5 variance: log frequency": lambda m: m["frequency"]["top"],
     }
-    fig = make_subplots(2, 2, subplot_titles=list(panels), shared_xaxes=True)
+    fig = make_subplots(
+        2, 2, subplot_titles=["<br>".join(wrap(head, 20)) for head in panels], shared_xaxes=True
+    )
     for number, (name, measures) in enumerate(layers.items()):
         look = replace(series(number, name), dash="solid")
         at = list(range(len(measures)))
@@ -157,7 +162,7 @@ def plot_layers(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> go.Figure:
             hover = "layer %{x}: %{y:.3g}"
             draw(fig, look, at, y, hover, "lines+markers", size=6, **more, **place)
     lay_out(fig, "Layer by layer", height=620)
-    fig.update_xaxes(title_text="layer (0 is the embedding layer)", row=2)
+    fig.update_xaxes(title_text=_LAYER, row=2)
     return fig.update_layout(margin_t=80)
 
 
@@ -178,7 +183,7 @@ def plot_first_token(
     plotly.graph_objects.Figure
         For `plots.show`.
     """
-    fig = make_subplots(1, 2, subplot_titles=["mean norm of a token", "STS score"])
+    fig = make_subplots(1, 2, subplot_titles=["mean norm<br>of a token", "STS score"])
     lines = [
         ("first token", 1, [m["first_norm"] for m in first_token], "vermillion", "square"),
         ("all other tokens", 1, [m["other_norm"] for m in first_token], "blue", "circle"),
@@ -189,7 +194,7 @@ def plot_first_token(
         look, at = Look(name, name, PALETTE[color], mark), list(range(len(values)))
         place = {"row": 1, "col": column}
         draw(fig, look, at, values, "layer %{x}: %{y:.4g}", "lines+markers", size=7, **place)
-    lay_out(fig, "One token closes the cone", "layer (0 is the embedding layer)")
+    lay_out(fig, "One token closes the cone", _LAYER)
     fig.update_yaxes(type="log", title_text="norm", col=1)
     fig.update_yaxes(title_text="Spearman x 100", col=2)
     return fig.update_layout(margin_t=80)
@@ -337,4 +342,4 @@ def plot_sentences(
                 fig.data[-1].marker.update(_shaded(frequency, "mean log<br>word<br>frequency"))
     add_slider(fig, list(map(short_name, views["coordinates"])), prefix="Space: ")
     title = f"Sentences of {views['set']}, {method.upper()}"
-    return lay_out(fig, title, f"{method.upper()} 1", f"{method.upper()} 2", height=560, above=True)
+    return lay_out(fig, title, f"{method.upper()} 1", f"{method.upper()} 2", height=560)

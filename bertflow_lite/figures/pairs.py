@@ -283,7 +283,7 @@ def layer_histograms(
     highest = max(float(np.max(trace.y)) for trace in fig.data)
     fig.update_xaxes(range=[-1, 1])
     fig.update_yaxes(range=[0, 1.05 * highest])
-    return lay_out(fig, title, "cosine", "share of the pairs, %", height=500, above=True)
+    return lay_out(fig, title, "cosine", "share of the pairs, %", height=500)
 
 
 def threshold_bars(
@@ -344,4 +344,4 @@ def threshold_bars(
     add_slider(fig, labels, prefix="threshold: ", active=active)
     fig.update_yaxes(range=[0, 100])
     up = "above the threshold, percent"
-    return lay_out(fig, title, y=up, height=460, above=True, barmode="group")
+    return lay_out(fig, title, y=up, height=460, barmode="group")

@@ -28,7 +28,6 @@ from plotly.io.base_renderers import MimetypeRenderer
 from plotly.offline import get_plotlyjs_version
 
 __all__ = [
-    "ABOVE",
     "BELOW",
     "INK",
     "LOOKS",
@@ -83,7 +82,6 @@ INK = "#7B7F86"
 _GRID = "rgba(128, 128, 128, 0.25)"
 # Below: at the bottom of the figure; however many rows a legend needs, Plotly makes room for it.
 BELOW = {"yref": "container", "y": 0, "yanchor": "bottom", "font": {"size": 12}}
-ABOVE = {"y": 1.01, "yanchor": "bottom", "font": {"size": 12}}
 _PHONE = 300  # pixels for a legend on a screen of 400
 _TITLE_WIDTH, _MENU_WIDTH = 40, 50  # characters that fit such a screen
 _CONFIG = {"responsive": True, "displaylogo": False}
@@ -112,7 +110,8 @@ _SCRIPT = """\
 
 
 def _template() -> go.layout.Template:
-    axis = {"gridcolor": _GRID, "linecolor": _GRID, "zerolinecolor": _GRID, "automargin": True}
+    lines = {"gridcolor": _GRID, "linecolor": _GRID, "zerolinecolor": _GRID}
+    axis = {**lines, "automargin": True, "title": {"font": {"size": 13}, "standoff": 8}}
     layout = go.Layout(
         autosize=True,
         height=420,
@@ -121,12 +120,11 @@ def _template() -> go.layout.Template:
         plot_bgcolor="rgba(0, 0, 0, 0)",
         font={"family": "system-ui, sans-serif", "size": 14, "color": INK},
         title={
-            **{"x": 0, "xref": "paper", "y": 1, "yref": "container", "yanchor": "top"},
-            "pad": {"t": 12},
+            **{"x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"},
             "font": {"size": 16},
         },
         margin={"l": 50, "r": 15, "t": 50, "b": 45},
-        legend={"orientation": "h", "x": 0, "xanchor": "left", **BELOW},
+        legend={"orientation": "h", "x": 0.01, "xref": "container", "xanchor": "left", **BELOW},
         hoverlabel={"bgcolor": "#FFFFFF", "font": {"color": "#1A1A1A"}},
         xaxis=axis,
         yaxis=axis,
@@ -446,8 +444,9 @@ def whiskers(
 
 def place_title(title: str) -> dict[str, Any]:
     """Put a figure's title at its upper edge, in lines that a phone has room for."""
-    lines = title if "<br>" in title else "<br>".join(wrap(title, _TITLE_WIDTH))
-    return {"text": lines}
+    text = title if "<br>" in title else "<br>".join(wrap(title, _TITLE_WIDTH))
+    # Plotly moves a title up by half of each further line.
+    return {"text": text, "pad": {"t": 12 + 10 * text.count("<br>"), "l": 12}}
 
 
 def lay_out(
@@ -458,7 +457,6 @@ def lay_out(
     *,
     height: int = 420,
     menu: Sequence[dict[str, Any]] = (),
-    above: bool = False,
     **layout: Any,
 ) -> go.Figure:
     """Give a figure its title, axis titles, menu and legend, with room for each of them.
@@ -466,36 +464,43 @@ def lay_out(
     Parameters
     ----------
     fig : plotly.graph_objects.Figure
-        With all of its traces, whose names are the legend.
+        With all of its traces, whose names are the legend, and its slider.
     title, x, y : str, default ""
         Of the figure and of its axes.
     height : int, default 420
-        In pixels; more than two rows of the legend come on top.
+        In pixels; what a legend needs beyond two rows comes on top.
     menu : sequence of dict
         Buttons (`make_button`) of a menu under the title.
-    above : bool, default False
-        Put the legend above the axes instead of below: for figures with a slider, which is below.
     **layout
         Other attributes of the layout.
     """
     place, room = place_title(title), make_menu(menu)
-    names = {t.name: None for t in fig.data if t.name and t.showlegend is not False}
-    rows = legend_rows(list(names)) if len(names) > 1 else 0
     top = 20 + (24 * (place["text"].count("<br>") + 1) if title else 0) + (38 if room else 0)
-    if above:
-        top += 21 * rows
     fig.update_layout(
         title=place,
-        height=height + 19 * max(rows - 2, 0),
+        height=height + 19 * max(_most_rows(fig, menu) - 2, 0),
         margin_t=top,
         updatemenus=room,
-        legend=ABOVE if above else BELOW,
+        legend=BELOW,
     )
     if x:
-        fig.update_xaxes(title={"text": x, "standoff": 8})
+        fig.update_xaxes(title={"text": "<br>".join(wrap(x, _TITLE_WIDTH + 8))})
     if y:
         fig.update_yaxes(title={"text": y})
     return fig.update_layout(**layout)
+
+
+def _most_rows(fig: go.Figure, menu: Sequence[dict[str, Any]]) -> int:
+    """Count the rows of the legend on a phone, whatever the menu or the slider shows."""
+    steps = [step.to_plotly_json() for slider in fig.layout.sliders for step in slider.steps]
+    changes = [one["args"][0] for one in [*menu, *steps] if one["method"] != "animate"]
+    states = [[t.visible is not False for t in fig.data]]
+    states += [change["visible"] for change in changes if "visible" in change]
+    named = [t.name if t.name and t.showlegend is not False else None for t in fig.data]
+    shown = [
+        {name for name, on in zip(named, state, strict=True) if name and on} for state in states
+    ]
+    return max(legend_rows(list(names)) if len(names) > 1 else 0 for names in shown)
 
 
 def legend_rows(names: Sequence[str], width: int = _PHONE) -> int:

@@ -172,7 +172,7 @@ def spectrum_slider_figure(rows: Sequence[Run]) -> go.Figure:
     fig = go.Figure()
     for row in rows:
         note = (
-            f"mean cosine {row['mean cosine']:.2f}; correlation with overlap "
+            f"mean cosine {row['mean cosine']:.2f};<br>correlation with overlap "
             f"{row['overlap']:.2f}, with topics {row['topics']:.2f}"
         )
         _cloud(fig, replace(_BLUE, name=note), row["x"], row["y"], "overlap")
@@ -180,7 +180,7 @@ def spectrum_slider_figure(rows: Sequence[Run]) -> go.Figure:
     labels = [f"{row['share']:.1f}" for row in rows]
     add_slider(fig, labels, prefix="share of the spread in h: ", active=len(rows) // 2)
     axes = ("overlap of p*(x|c) and p*(x|c')", "cosine of h_c and h_c'")
-    return lay_out(fig, "The same softmax, other cosines", *axes, height=520, above=True)
+    return lay_out(fig, "The same softmax, other cosines", *axes, height=520)
 
 
 def _cloud(fig: go.Figure, look: Look, x: Any, y: Any, axis: str) -> None:
@@ -319,7 +319,7 @@ def neighbors_figure(items: Sequence[Run], what: str) -> go.Figure:
     columns = [_neighbor_columns(item) for item in items]
     fig = go.Figure(
         go.Table(
-            columnwidth=[5, 1, 5, 1],
+            columnwidth=[5, 2, 5, 2],
             header={
                 "values": ["<b>by dot product</b>", "h.w", "<b>by PMI</b>", "PMI"],
                 "align": "left",
@@ -330,12 +330,13 @@ def neighbors_figure(items: Sequence[Run], what: str) -> go.Figure:
                 "values": columns[0],
                 "align": "left",
                 "height": 30,
+                "font": {"size": 12},
                 "fill": {"color": "rgba(0, 0, 0, 0)"},
             },
         )
     )
     menu = [
-        make_button(_text(item["name"][-70:]), {"cells.values": [cells]})
+        make_button(_text(_short(item["name"])), {"cells.values": [cells]})
         for item, cells in zip(items, columns, strict=True)
     ]
     return lay_out(fig, f"Neighbors of a {what} (bold: in both lists)", height=560, menu=menu)
@@ -431,6 +432,11 @@ def probe_similarity_figure(similarity: Run) -> go.Figure:
     fig.update_yaxes(range=[-1.05, 1.05])
     axes = ("overlap of p(x|c) and p(x|c')", "cosine of h_c and h_c'")
     return lay_out(fig, "Do context vectors agree with predictions?", *axes, height=480, menu=menu)
+
+
+def _short(name: str) -> str:
+    """Keep the last words of a context, as many as fit a phone."""
+    return name if len(name) <= 44 else "... " + name[-40:].partition(" ")[2]
 
 
 def _text(text: str) -> str:

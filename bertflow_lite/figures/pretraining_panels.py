@@ -154,7 +154,12 @@ def stack_panels(
             "zeroline": False,
         }
         place = {"xref": "paper", "yref": "paper", "x": 0, "y": high, "showarrow": False}
-        above = {"xanchor": "left", "yanchor": "top", "yshift": head - 4}
+        above: dict[str, Any] = {
+            "font_size": 13,
+            "xanchor": "left",
+            "yanchor": "top",
+            "yshift": head - 4,
+        }
         fig.add_annotation(text=_bold(panel.title), **above, **place)
         fig.layout[f"legend{suffix}"] = {
             "yref": "paper",
@@ -163,6 +168,7 @@ def stack_panels(
             "font": {"size": 12},
             "orientation": "h",
             "x": 0,
+            "xref": "paper",
             "xanchor": "left",
         }
         if 0 in steps:

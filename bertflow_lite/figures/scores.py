@@ -292,7 +292,7 @@ def preset_dots(runs: Mapping[str, Mapping[str, Any]], title: str = "") -> go.Fi
     fig = go.Figure()
     for look, values in zip(_SHOWN.values(), x["wmean"], strict=True):
         draw(fig, look, values, names, "%{y}: %{x:+.2f}", size=11)
-        fig.data[-1].marker.line.width = 2
+        fig.data[-1].marker.line.update(width=2, color=look.color)
     axis = "points above paper ({})"
     menu = [
         make_button(one, {"x": x[one]}, {"xaxis.title.text": axis.format(one)})
@@ -400,7 +400,7 @@ def tuning_curves(
         draw(fig, look, *next(places), "%{x}: %{y:.2f}", "lines+markers", size=6)
         ring = replace(look, name=f"best {name}", mark="circle-open")
         draw(fig, ring, *next(places), size=16, showlegend=False)
-        fig.data[-1].marker.line.width = 2
+        fig.data[-1].marker.line.update(width=2, color=look.color)
     for name, dash in zip(flat, ("dash", "dot", "dashdot"), strict=False):
         draw(fig, replace(looks[name], dash=dash), *next(places), "%{y:.2f}", "lines")
     menu = [make_button(label, state(label)) for label in curves]

@@ -100,7 +100,7 @@ def lexical_paths(
     for name in _STATIONS:  # what the symbols mean
         meaning = replace(LOOKS[name], name=short_name(name), color=PALETTE["gray"])
         draw(fig, meaning, [None], [None], size=11)
-        fig.data[-1].marker.line.width = 2
+        fig.data[-1].marker.line.update(width=2, color=meaning.color)
     first = next(iter(_MEASURES))
     fig.add_vline(x=gold[first], line=_GOLD)
     menu = []
@@ -184,7 +184,7 @@ def _add_path(
     more: dict[str, Any] = {"text": list(map(short_name, _STATIONS)), "connectgaps": True}
     draw(fig, look, list(across), list(up), hover, "lines+markers", size=11, width=1.5, **more)
     marks = [LOOKS[name].mark for name in _STATIONS]
-    fig.data[-1].marker.update(symbol=marks, line={"width": 2})
+    fig.data[-1].marker.update(symbol=marks, line={"width": 2, "color": look.color})
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], measure: str) -> float:
@@ -345,8 +345,9 @@ def draw_table6(
         draw(fig, look, [x], [y], f"seed {row['seed']}, {hover}", size=11, **more)
     if (data or next(iter(results["sets"]))) == "stsb" and measure == "edit_distance":
         paper = load_paper_table(6)
-        for row, label in (("BERT-induced", "BERT-base"), ("flow-induced", "BERT-base-flow")):
-            look = Look(f"paper: {label}", label, PALETTE["sky"], "star-open")
+        named = {"BERT-induced": ("BERT-base", "none"), "flow-induced": ("BERT-base-flow", "flow")}
+        for row, (label, method) in named.items():
+            look = replace(LOOKS[method], name=f"paper: {label}", mark="star-open")
             draw(fig, look, [paper["edit_distance"][row]], [paper["gold"][row]], hover, size=13)
     gold = next(row for row in chosen["rows"] if row["calibrator"] == "gold")
     fig.add_vline(x=gold[measure]["estimate"], line=_GOLD)
