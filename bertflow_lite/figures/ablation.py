@@ -30,11 +30,6 @@ def effect_dots(effects: Mapping[str, Sequence[Effect]], title: str = "") -> go.
     title : str, default ""
         Title of the figure.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
-
     Raises
     ------
     ValueError
@@ -83,11 +78,6 @@ def likelihood_scatter(effects: Mapping[str, Sequence[Effect]], title: str = "")
         Label of the button -> from `summarize`; what has no density is left out.
     title : str, default ""
         Title of the figure.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
 
     Raises
     ------

@@ -14,6 +14,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from bertflow_lite.figures.plots import (
+    INK,
     PALETTE,
     Look,
     Rows,
@@ -194,11 +195,6 @@ def block_lines(
         Calibrators; one line each.
     aggregation : {"all", "wmean"}, default "all"
     title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     counted = [row for row in rows if row["layers"].isdigit()]
     if not counted:
@@ -250,11 +246,6 @@ def overlap_bars(
         calibrator.
     overlap : {"jaccard", "edit"}, default "jaccard"
     title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     views = {}
     for model, rows in runs.items():
@@ -276,7 +267,7 @@ def overlap_bars(
     within = Look("within bins of like overlap", "", PALETTE["blue"])
     add_bars(fig, plain, first["x"][0], first["y"][0], "%{x}: %{y:+.1f}")
     bars = {"array": first["error_y.array"][1], "arrayminus": first["error_y.arrayminus"][1]}
-    bars = {"type": "data", "symmetric": False, **bars, "thickness": 1}
+    bars = {"type": "data", "symmetric": False, **bars, "thickness": 1, "color": INK}
     add_bars(fig, within, first["x"][1], first["y"][1], "%{x}: %{y:+.1f}", error_y=bars)
     menu = [make_button(label, view) for label, view in views.items()]
     fig.update_layout(barmode="group")
@@ -337,11 +328,6 @@ def influence_lines(
     methods : sequence of str
         Calibrators; one line each.
     title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     if not runs:
         raise ValueError("There is no run to draw.")
@@ -377,11 +363,6 @@ def weight_slider(
     active : int, default 0
         At which of the widths the slider stands at first.
     title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`; the slider works without a kernel.
 
     Raises
     ------

@@ -49,11 +49,6 @@ def change_of_variables(
         Slider label -> four arrays of one length: latents in ascending order, their images under
         the map, and the two densities at these points.
     title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     heads = ("the map f<br>from z to u", "the densities<br>of z and u")
     fig = make_subplots(rows=1, cols=2, subplot_titles=heads, horizontal_spacing=0.12)
@@ -103,11 +98,6 @@ def cloud_slider(
         Both axes go from ``-reach`` to ``reach``; default: as far as the points.
     axes : tuple of str
         Axis titles.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     belongs = np.asarray(groups)
     points = {label: np.asarray(x, dtype=float) for label, x in frames.items()}
@@ -139,11 +129,6 @@ def density_maps(
     points : array, shape (n, 2)
         Some data points.
     title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     grid = np.round(np.asarray(axis, dtype=float), 3)
     data = np.round(np.asarray(points, dtype=float), 2)
@@ -183,11 +168,6 @@ def shifted_band(
     sample : array, shape (n, 2)
         Points, first the kept dimension.
     title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     kept, points = np.asarray(x, dtype=float), np.asarray(sample, dtype=float)
     curves = [np.asarray(values, dtype=float) for values in shifts.values()]
@@ -273,7 +253,7 @@ def draw_figure1(results: Mapping[str, Any], *, layers: str = "") -> go.Figure:
     )
     fig.update_xaxes(range=[-reach, reach], zeroline=True)
     fig.update_yaxes(range=[-reach, reach], zeroline=True, scaleanchor="x", constrain="domain")
-    lay_out(fig, title, "direction 1", "direction 2", height=640)
+    lay_out(fig, title, "direction 1", "direction 2", height=640, margin_t=115)
     return add_film(fig, names, played, prefix="state: ", duration=700)
 
 

@@ -97,11 +97,6 @@ def plot_word_norms(words: Mapping[str, Any]) -> go.Figure:
     ----------
     words : dict
         A run's ``words``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     shown = words["shown"]
     # Plotly reads hover text as HTML, and some tokens are "<".
@@ -133,11 +128,6 @@ def plot_layers(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> go.Figure:
     ----------
     layers : mapping of str to list of dict
         A run's ``layers``: for each set, the measures of each layer.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     panels = {
         "STS score (Spearman x 100)": lambda m: m["sts"],
@@ -177,11 +167,6 @@ def plot_first_token(
         A run's ``first_token``.
     layers : list of dict
         The measures of the same set in the run's ``layers``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = make_subplots(1, 2, subplot_titles=["mean norm<br>of a token", "STS score"])
     lines = [
@@ -207,11 +192,6 @@ def plot_spectra(calibrated: Mapping[str, Mapping[str, Any]]) -> go.Figure:
     ----------
     calibrated : mapping of str to dict
         One set and one layer choice of a run's ``calibrated``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
     for (method, measures), look in zip(
@@ -238,11 +218,6 @@ def plot_calibrated(calibrated: Mapping[str, Mapping[str, Any]], *, x: str) -> g
         One set and one layer choice of a run's ``calibrated``.
     x : {"mean_cosine", "iso_score", "effective_rank", "partition_score"}
         The measure.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     titles = {
         "mean_cosine": "mean cosine of random pairs",
@@ -269,11 +244,6 @@ def plot_word_similarity(word_similarity: Mapping[str, Any]) -> go.Figure:
     ----------
     word_similarity : dict
         A run's ``word_similarity``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
     for number, (name, result) in enumerate(word_similarity["sets"].items()):
@@ -305,11 +275,6 @@ def plot_sentences(
     kinds : sequence of str, optional
         A kind for each of `sentences` (``[*pairs.kinds] * 2``): colors the marks by it, instead
         of by word frequency.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
 
     Raises
     ------

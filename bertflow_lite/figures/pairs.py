@@ -66,11 +66,6 @@ def similarity_scatter(
         Cosines by the name on the button; the first is shown at the start.
     title : str, default ""
         Title of the figure.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     kinds = pairs.kinds if pairs.kinds is not None else np.full(len(pairs), "")
     groups = [KIND_GROUPS.get(str(kind), replace(SAME, name="pairs")) for kind in kinds]
@@ -112,11 +107,6 @@ def cosine_histograms(
     title : str, default ""
     bins : int, default 60
         Bins between -1 and 1.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     edges = np.linspace(-1, 1, bins + 1)
     fig = go.Figure()
@@ -140,11 +130,6 @@ def contribution_bars(
     top : int, default 12
         Number of dimensions shown; the rest is one bar.
     title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
 
     def bars(values: NDArray[np.float64]) -> tuple[list[str], NDArray[np.float64]]:
@@ -173,11 +158,6 @@ def score_dots(
         Method -> data set -> score.
     title, axis : str
         Title of the figure and of the score axis; name the aggregation there.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
     sets = list(next(iter(scores.values())))
@@ -205,11 +185,6 @@ def loss_curve(loss: Sequence[float], baselines: Mapping[str, float], title: str
     title : str, default ""
     bins : int, default 50
         Bins between -1 and 1.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     looks = looks_of(["flow, batch by batch", *baselines])
     fig = go.Figure()
@@ -233,11 +208,6 @@ def spectrum_lines(spectra: Mapping[str, NDArray[np.float64]], title: str = "") 
     title : str, default ""
     bins : int, default 50
         Bins between -1 and 1.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
     for look, values in zip(looks_of(spectra).values(), spectra.values(), strict=True):
@@ -266,11 +236,6 @@ def layer_histograms(
     title : str, default ""
     bins : int, default 50
         Bins between -1 and 1.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
     for by_label in groups.values():

@@ -83,7 +83,7 @@ _GRID = "rgba(128, 128, 128, 0.25)"
 # Below: at the bottom of the figure; however many rows a legend needs, Plotly makes room for it.
 BELOW = {"yref": "container", "y": 0, "yanchor": "bottom", "font": {"size": 12}}
 _PHONE = 300  # pixels for a legend on a screen of 400
-_TITLE_WIDTH, _MENU_WIDTH = 40, 50  # characters that fit such a screen
+_TITLE_WIDTH, _MENU_WIDTH = 44, 50  # characters that fit such a screen
 _CONFIG = {"responsive": True, "displaylogo": False}
 # Where the page has a tag for the library (the built book has: book/book_site.py), wait for it;
 # else (Colab, before a notebook is run) fetch the library once, from its public address.
@@ -484,7 +484,7 @@ def lay_out(
         legend=BELOW,
     )
     if x:
-        fig.update_xaxes(title={"text": "<br>".join(wrap(x, _TITLE_WIDTH + 8))})
+        fig.update_xaxes(title={"text": "<br>".join(wrap(x, _TITLE_WIDTH + 2))})
     if y:
         fig.update_yaxes(title={"text": y})
     return fig.update_layout(**layout)

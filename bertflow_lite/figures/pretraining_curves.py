@@ -319,11 +319,6 @@ def spectrum_lines(run: Run, *, every: int = 3, title: str = "") -> go.Figure:
     every : int, default 3
         Show each third snapshot, counted from the last one; and the first.
     title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     snapshots = [s for k, s in enumerate(snapshots_of(run)[::-1]) if k % every == 0][::-1]
     if snapshots[0]["step"] != snapshots_of(run)[0]["step"]:

@@ -46,11 +46,6 @@ def space_film(
         Title of the color bar.
     title : str, default ""
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
-
     Raises
     ------
     ValueError

@@ -56,11 +56,6 @@ def score_explorer(
     title, axis : str
         Title, and what the scores are; name the aggregation there.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
-
     Raises
     ------
     ValueError
@@ -111,11 +106,6 @@ def score_intervals(
         Menu entry -> what a dashed vertical line shows, and where it is.
     same_scale : bool, default True
         One range of the axis for all entries; else each has its own.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
 
     Raises
     ------
@@ -315,11 +305,6 @@ def score_lines(
     title, axis : str, default ""
         Title of the figure and of the axis of places.  Up to eight places are named there.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
-
     Raises
     ------
     ValueError
@@ -357,11 +342,6 @@ def tuning_curves(
         names in all entries, at most three.
     title, x_axis, axis : str
         Title, the setting's name, and what the scores are.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
 
     Raises
     ------
@@ -419,11 +399,6 @@ def nli_losses(
     title : str
     smooth : int, default 10
         Points of the curve that are averaged into one: single batches jump about.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
 
     Raises
     ------

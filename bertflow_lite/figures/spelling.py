@@ -217,11 +217,6 @@ def draw_figure2(
         A set and a layer choice of the run; empty: the first.
     texts : bool, default True
         Show the sentences under the pointer, where the set is on this machine.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     chosen = choose(results["sets"], data, "data")
     name = data or next(iter(results["sets"]))
@@ -262,11 +257,6 @@ def lexical_scatter(
         Points drawn; of more pairs, some are drawn by lot. Correlations are over all pairs.
     title : str, default ""
         First line of the title; the second one gives the correlations.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     edits = as_values(distances, "distances")
     values = {name: as_values(one, name) for name, one in similarities.items()}
@@ -317,11 +307,6 @@ def draw_table6(
         A set and a layer choice of the run; empty: the first.
     measure : {"edit_distance", "edit_distance_given_length"}, default "edit_distance"
         The correlation with edit distance as the paper takes it, or at equal length.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.
     """
     titles = {"edit_distance": "", "edit_distance_given_length": ", at equal length"}
     axis = "Spearman x 100 with edit distance" + choose(titles, measure, "measure")
