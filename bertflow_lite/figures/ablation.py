@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from bertflow_lite.experiments.ablation_summary import Effect
-from bertflow_lite.figures.plots import LOOKS, PALETTE, draw, lay_out, switch_groups
+from bertflow_lite.figures.plots import LOOKS, PALETTE, draw, error_bars, lay_out, switch_groups
 
 __all__ = ["effect_dots", "likelihood_scatter"]
 
@@ -28,7 +28,6 @@ def effect_dots(effects: Mapping[str, Sequence[Effect]], title: str = "") -> go.
     effects : mapping of str to sequence of Effect
         Label of the button -> from `summarize`.  What diverged has no dot.
     title : str, default ""
-        Title of the figure.
 
     Raises
     ------
@@ -51,7 +50,7 @@ def effect_dots(effects: Mapping[str, Sequence[Effect]], title: str = "") -> go.
                 [_row(one) for one in dots],
                 "%{y}: %{x:+.2f} ± %{error_x.array:.2f}, to %{customdata[0]:.2f}",
                 size=9,
-                error_x={"type": "data", "array": spread, "thickness": 1.5, "width": 3},
+                error_x=error_bars(spread),
                 customdata=[[round(one.score or 0.0, 2)] for one in dots],
             )
             rows |= dict.fromkeys(map(_row, dots))
@@ -77,7 +76,6 @@ def likelihood_scatter(effects: Mapping[str, Sequence[Effect]], title: str = "")
     effects : mapping of str to sequence of Effect
         Label of the button -> from `summarize`; what has no density is left out.
     title : str, default ""
-        Title of the figure.
 
     Raises
     ------

@@ -21,6 +21,7 @@ from bertflow_lite.figures.plots import (
     add_bars,
     add_slider,
     draw,
+    error_bars,
     grouped_bars,
     lay_out,
     looks_of,
@@ -81,7 +82,7 @@ def lead_dots(
         Look("model, raw", "", PALETTE["blue"], "diamond-open"),
         Look("model, calibrated", "", PALETTE["blue"], "diamond"),
     )):  # fmt: skip
-        bars = {"array": first["error_x.array"][k], "arrayminus": first["error_x.arrayminus"][k]}
+        bars = error_bars(first["error_x.array"][k], first["error_x.arrayminus"][k])
         draw(
             fig,
             look,
@@ -90,7 +91,7 @@ def lead_dots(
             "%{y}: %{x:.1f}%{customdata}",
             size=10,
             customdata=first["customdata"][k],
-            error_x={"type": "data", "symmetric": False, **bars, "thickness": 1, "width": 3},
+            error_x=bars,
         )
     menu = [make_button(label, view) for label, view in views.items()]
     fig.update_yaxes(categoryorder="array", categoryarray=first["y"][0][::-1])
@@ -226,8 +227,7 @@ def _lines(
     for k, (method, look) in enumerate(looks_of(methods).items()):
         more: dict[str, Any] = {}
         if "error_y.array" in first:
-            bars = {"type": "data", "array": first["error_y.array"][k], "thickness": 1}
-            more["error_y"] = bars
+            more["error_y"] = error_bars(first["error_y.array"][k])
         named = replace(look, name=name_method(method))
         draw(fig, named, first["x"][k], first["y"][k], hover, "lines+markers", **more)
     menu = [make_button(label, view) for label, view in views.items()]
@@ -266,8 +266,7 @@ def overlap_bars(
     plain = Look("all pairs", "", PALETTE["gray"])
     within = Look("within bins of like overlap", "", PALETTE["blue"])
     add_bars(fig, plain, first["x"][0], first["y"][0], "%{x}: %{y:+.1f}")
-    bars = {"array": first["error_y.array"][1], "arrayminus": first["error_y.arrayminus"][1]}
-    bars = {"type": "data", "symmetric": False, **bars, "thickness": 1, "color": INK}
+    bars = error_bars(first["error_y.array"][1], first["error_y.arrayminus"][1]) | {"color": INK}
     add_bars(fig, within, first["x"][1], first["y"][1], "%{x}: %{y:+.1f}", error_y=bars)
     menu = [make_button(label, view) for label, view in views.items()]
     fig.update_layout(barmode="group")

@@ -17,15 +17,7 @@ from plotly.subplots import make_subplots
 
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
-from bertflow_lite.figures.plots import (
-    PALETTE,
-    Look,
-    add_film,
-    add_slider,
-    draw,
-    lay_out,
-    series,
-)
+from bertflow_lite.figures.plots import PALETTE, Look, add_film, add_slider, draw, lay_out, series
 
 __all__ = [
     "change_of_variables",
@@ -258,26 +250,12 @@ def draw_figure1(results: Mapping[str, Any], *, layers: str = "") -> go.Figure:
 
 
 def choose(options: Mapping[str, Any], wanted: str, what: str) -> Any:
-    """Give what a run has under a name, or its first entry.
-
-    Parameters
-    ----------
-    options : mapping
-        What there is, by name; not empty.
-    wanted : str
-        A name; ``""`` asks for the first.
-    what : str
-        What the names stand for, in an error.
-
-    Returns
-    -------
-    object
-        The chosen value.
+    """Give what a run has under a name, or its first entry for an empty one.
 
     Raises
     ------
     ValueError
-        If there is no such name.
+        If there is no such name; ``what`` says what the names stand for.
     """
     name = wanted or next(iter(options))
     if name not in options:
@@ -286,19 +264,9 @@ def choose(options: Mapping[str, Any], wanted: str, what: str) -> Any:
 
 
 def load_text(name: str, split: str, fingerprints: Mapping[str, str]) -> SentencePairs | None:
-    """Load the pairs that a run was made on.
+    """Load the pairs that a run was made on, by what it says of its data.
 
-    Parameters
-    ----------
-    name, split : str
-        The set.
-    fingerprints : mapping of str to str
-        What the run says of its data.
-
-    Returns
-    -------
-    SentencePairs or None
-        None where the set is not on this machine, or another version of it is.
+    None where the set is not on this machine, or another version of it is.
     """
     try:
         pairs = load_sts(name, split)

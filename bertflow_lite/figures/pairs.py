@@ -65,7 +65,6 @@ def similarity_scatter(
     similarities : mapping of str to ndarray, each of shape (n_pairs,)
         Cosines by the name on the button; the first is shown at the start.
     title : str, default ""
-        Title of the figure.
     """
     kinds = pairs.kinds if pairs.kinds is not None else np.full(len(pairs), "")
     groups = [KIND_GROUPS.get(str(kind), replace(SAME, name="pairs")) for kind in kinds]

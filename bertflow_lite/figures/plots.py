@@ -41,6 +41,7 @@ __all__ = [
     "add_histograms",
     "add_slider",
     "draw",
+    "error_bars",
     "grouped_bars",
     "lay_out",
     "legend_rows",
@@ -83,7 +84,7 @@ _GRID = "rgba(128, 128, 128, 0.25)"
 # Below: at the bottom of the figure; however many rows a legend needs, Plotly makes room for it.
 BELOW = {"yref": "container", "y": 0, "yanchor": "bottom", "font": {"size": 12}}
 _PHONE = 300  # pixels for a legend on a screen of 400
-_TITLE_WIDTH, _MENU_WIDTH = 44, 50  # characters that fit such a screen
+_TITLE_WIDTH, _MENU_WIDTH = 44, 52  # characters that fit such a screen
 _CONFIG = {"responsive": True, "displaylogo": False}
 # Where the page has a tag for the library (the built book has: book/book_site.py), wait for it;
 # else (Colab, before a notebook is run) fetch the library once, from its public address.
@@ -427,19 +428,18 @@ def grouped_bars(
     return fig.update_layout(barmode="group")
 
 
-def whiskers(
-    intervals: Iterable[Sequence[float]], *, digits: int = 4, width: float = 3
-) -> dict[str, Any]:
+def whiskers(intervals: Iterable[Sequence[Any]], *, digits: int = 4) -> Any:
     """Make error bars of ``(estimate, low, high)``; none where there is an estimate alone."""
-    found = [(one[0], *one[1:]) if len(one) == 3 else (one[0], None, None) for one in intervals]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [None if high is None else round(high - at, digits) for at, _, high in found],
-        "arrayminus": [None if low is None else round(at - low, digits) for at, low, _ in found],
-        "thickness": 1,
-        "width": width,
-    }
+    found = [one if len(one) == 3 else (one[0], None, None) for one in intervals]
+    up = [None if high is None else round(high - at, digits) for at, _, high in found]
+    down = [None if low is None else round(at - low, digits) for at, low, _ in found]
+    return error_bars(up, down)
+
+
+def error_bars(up: Sequence[float | None], down: Sequence[float | None] | None = None) -> Any:
+    """Make error bars of given lengths; the same down as up by default."""
+    bars = {"type": "data", "array": list(up), "thickness": 1, "width": 3}
+    return bars if down is None else {**bars, "symmetric": False, "arrayminus": list(down)}
 
 
 def place_title(title: str) -> dict[str, Any]:

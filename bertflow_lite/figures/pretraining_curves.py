@@ -13,14 +13,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from bertflow_lite.figures.plots import (
-    LOOKS,
-    draw,
-    lay_out,
-    make_button,
-    name_method,
-    series,
-)
+from bertflow_lite.figures.plots import LOOKS, draw, lay_out, make_button, name_method, series
 from bertflow_lite.figures.pretraining_panels import (
     LEVEL,
     Line,
@@ -229,11 +222,7 @@ def recipe_curves(run: Mapping[str, Any], *, title: str = "") -> go.Figure:
 _COLORED = 6  # looks of `series` that are not gray, which is for levels
 
 
-LAYER_NAMES = {
-    "last2avg": "last two (last2avg)",
-    "last": "last",
-    "first-last": "first and last",
-}
+LAYER_NAMES = {"last2avg": "last two (last2avg)", "last": "last", "first-last": "first and last"}
 """What the menus call the layer choices."""
 
 
@@ -446,25 +435,17 @@ def variant_curves(run: Mapping[str, Any], *, title: str = "") -> go.Figure:
 def _variants(
     found: Mapping[str, Sequence[Mapping[str, Any]]], group: Sequence[tuple[str, str, str]]
 ) -> list[Panel]:
-    def lines(end: str, value: Callable[[Mapping[str, Any]], float]) -> list[Line]:
-        """Draw what belongs to one end of the model; nothing of a variant's other end."""
+    def draw_each(value: Callable[[Mapping[str, Any], str], Value]) -> list[Line]:
         return [
-            Line(
-                label,
-                [value(one) if of in (end, "both") else None for one in found[name]],
-                dash=dash,
-            )
+            Line(label, [value(one, of) for one in found[name]], dash=dash)
             for (label, name, of), dash in zip(group, DASHES, strict=True)
         ]
 
-    norms = [
-        Line(
-            label,
-            [one["norm"]["output" if of == "output" else "input"] for one in found[name]],
-            dash=dash,
-        )
-        for (label, name, of), dash in zip(group, DASHES, strict=True)
-    ]
+    def lines(end: str, value: Callable[[Mapping[str, Any]], float]) -> list[Line]:
+        """Draw what belongs to one end of the model; nothing of a variant's other end."""
+        return draw_each(lambda one, of: value(one) if of in (end, "both") else None)
+
+    norms = draw_each(lambda one, of: one["norm"]["output" if of == "output" else "input"])
     slopes = lines("output", lambda one: one["terms"]["vectors_slope"])
     gains = lines("input", lambda one: round(one["sts"]["flow"] - one["sts"]["none"], 2))
     return [

@@ -17,6 +17,7 @@ from bertflow_lite.figures.plots import (
     PALETTE,
     Look,
     draw,
+    error_bars,
     legend_rows,
     make_button,
     make_menu,
@@ -229,8 +230,7 @@ def _draw(
             "lines" if level else "lines+markers",
             size=7,
             width=2,
-            error_y=line.error
-            and {"type": "data", "array": list(line.error), "thickness": 1, "width": 3},
+            error_y=line.error and error_bars(line.error),
             text=None if level else list(seen),
             showlegend=len(panel.lines) > 1,
             **axes,

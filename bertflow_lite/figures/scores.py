@@ -253,7 +253,6 @@ def preset_dots(runs: Mapping[str, Mapping[str, Any]], title: str = "") -> go.Fi
     runs : mapping of str to mapping
         Label of a model -> results of its stored test run.
     title : str, default ""
-        Title of the figure.
 
     Returns
     -------

@@ -52,7 +52,6 @@ def lexical_paths(
     data : str, default "stsb"
         A set that all runs have.
     title : str, default ""
-        Title of the figure.
 
     Returns
     -------
@@ -291,11 +290,7 @@ def lexical_scatter(
 
 
 def draw_table6(
-    results: Mapping[str, Any],
-    *,
-    data: str = "",
-    layers: str = "",
-    measure: str = "edit_distance",
+    results: Mapping[str, Any], *, data: str = "", layers: str = "", measure: str = "edit_distance"
 ) -> go.Figure:
     """Draw Table 6: correlation with the gold score against correlation with edit distance.
 
