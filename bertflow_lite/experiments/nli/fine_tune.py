@@ -27,8 +27,7 @@ from bertflow_lite.encoders.models import LoadedModel, _fingerprint, load_model
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.nli.judge import check_pairs, draw, hold_out, judge, select_pairs
 from bertflow_lite.experiments.resume import begin_or_go_on, random_state_kept, workplace
-from bertflow_lite.files import write_json
-from bertflow_lite.folders import put_folder
+from bertflow_lite.files import put_folder, write_json
 
 __all__ = ["RECORD", "NliHistory", "cut_blocks", "fine_tune", "load_nli_record"]
 

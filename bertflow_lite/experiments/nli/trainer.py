@@ -44,8 +44,7 @@ from bertflow_lite.datasets.nli import NliPairs
 from bertflow_lite.encoders.models import LoadedModel
 from bertflow_lite.experiments.nli.fine_tune import NliHistory
 from bertflow_lite.experiments.nli.judge import CLASSIFIER
-from bertflow_lite.files import write_json
-from bertflow_lite.folders import put_folder
+from bertflow_lite.files import put_folder, write_json
 
 __all__ = ["SiameseLoss", "TrimmedTransformer", "make_siamese", "train_siamese"]
 
