@@ -9,7 +9,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from bertflow_lite.experiments.ablation_summary import Effect
-from bertflow_lite.figures.plots import LOOKS, PALETTE, draw, error_bars, lay_out, switch_groups
+from bertflow_lite.figures.drawing import draw, error_bars, lay_out
+from bertflow_lite.figures.plots import LOOKS, PALETTE, switch_groups
 
 __all__ = ["effect_dots", "likelihood_scatter"]
 
@@ -28,6 +29,10 @@ def effect_dots(effects: Mapping[str, Sequence[Effect]], title: str = "") -> go.
     effects : mapping of str to sequence of Effect
         Label of the button -> from `summarize`.  What diverged has no dot.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
 
     Raises
     ------
@@ -76,6 +81,10 @@ def likelihood_scatter(effects: Mapping[str, Sequence[Effect]], title: str = "")
     effects : mapping of str to sequence of Effect
         Label of the button -> from `summarize`; what has no density is left out.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
 
     Raises
     ------

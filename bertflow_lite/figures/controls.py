@@ -13,22 +13,24 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from bertflow_lite.figures.drawing import (
+    add_bars,
+    draw,
+    error_bars,
+    grouped_bars,
+    lay_out,
+    whiskers,
+)
 from bertflow_lite.figures.plots import (
     INK,
     PALETTE,
     Look,
     Rows,
-    add_bars,
     add_slider,
-    draw,
-    error_bars,
-    grouped_bars,
-    lay_out,
     looks_of,
     make_button,
     name_method,
     name_set,
-    whiskers,
 )
 
 __all__ = [
@@ -196,6 +198,10 @@ def block_lines(
         Calibrators; one line each.
     aggregation : {"all", "wmean"}, default "all"
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     counted = [row for row in rows if row["layers"].isdigit()]
     if not counted:
@@ -246,6 +252,10 @@ def overlap_bars(
         calibrator.
     overlap : {"jaccard", "edit"}, default "jaccard"
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     views = {}
     for model, rows in runs.items():
@@ -327,6 +337,10 @@ def influence_lines(
     methods : sequence of str
         Calibrators; one line each.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     if not runs:
         raise ValueError("There is no run to draw.")
@@ -362,6 +376,10 @@ def weight_slider(
     active : int, default 0
         At which of the widths the slider stands at first.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
 
     Raises
     ------

@@ -17,7 +17,8 @@ from plotly.subplots import make_subplots
 
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
-from bertflow_lite.figures.plots import PALETTE, Look, add_film, add_slider, draw, lay_out, series
+from bertflow_lite.figures.drawing import add_film, draw, lay_out
+from bertflow_lite.figures.plots import PALETTE, Look, add_slider, series
 
 __all__ = [
     "change_of_variables",
@@ -41,6 +42,10 @@ def change_of_variables(
         Slider label -> four arrays of one length: latents in ascending order, their images under
         the map, and the two densities at these points.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     heads = ("the map f<br>from z to u", "the densities<br>of z and u")
     fig = make_subplots(rows=1, cols=2, subplot_titles=heads, horizontal_spacing=0.12)
@@ -90,6 +95,10 @@ def cloud_slider(
         Both axes go from ``-reach`` to ``reach``; default: as far as the points.
     axes : tuple of str
         Axis titles.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     belongs = np.asarray(groups)
     points = {label: np.asarray(x, dtype=float) for label, x in frames.items()}
@@ -121,6 +130,10 @@ def density_maps(
     points : array, shape (n, 2)
         Some data points.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     grid = np.round(np.asarray(axis, dtype=float), 3)
     data = np.round(np.asarray(points, dtype=float), 2)
@@ -160,6 +173,10 @@ def shifted_band(
     sample : array, shape (n, 2)
         Points, first the kept dimension.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     kept, points = np.asarray(x, dtype=float), np.asarray(sample, dtype=float)
     curves = [np.asarray(values, dtype=float) for values in shifts.values()]

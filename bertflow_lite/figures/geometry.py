@@ -11,17 +11,8 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from bertflow_lite.figures.plots import (
-    PALETTE,
-    Look,
-    add_slider,
-    draw,
-    lay_out,
-    looks_of,
-    series,
-    short_name,
-    whiskers,
-)
+from bertflow_lite.figures.drawing import draw, lay_out, whiskers
+from bertflow_lite.figures.plots import PALETTE, Look, add_slider, looks_of, series, short_name
 
 __all__ = [
     "PAPER_TABLE1",
@@ -97,6 +88,10 @@ def plot_word_norms(words: Mapping[str, Any]) -> go.Figure:
     ----------
     words : dict
         A run's ``words``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     shown = words["shown"]
     # Plotly reads hover text as HTML, and some tokens are "<".
@@ -128,6 +123,10 @@ def plot_layers(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> go.Figure:
     ----------
     layers : mapping of str to list of dict
         A run's ``layers``: for each set, the measures of each layer.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     panels = {
         "STS score (Spearman x 100)": lambda m: m["sts"],
@@ -167,6 +166,10 @@ def plot_first_token(
         A run's ``first_token``.
     layers : list of dict
         The measures of the same set in the run's ``layers``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = make_subplots(1, 2, subplot_titles=["mean norm<br>of a token", "STS score"])
     lines = [
@@ -192,6 +195,10 @@ def plot_spectra(calibrated: Mapping[str, Mapping[str, Any]]) -> go.Figure:
     ----------
     calibrated : mapping of str to dict
         One set and one layer choice of a run's ``calibrated``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = go.Figure()
     for (method, measures), look in zip(
@@ -218,6 +225,10 @@ def plot_calibrated(calibrated: Mapping[str, Mapping[str, Any]], *, x: str) -> g
         One set and one layer choice of a run's ``calibrated``.
     x : {"mean_cosine", "iso_score", "effective_rank", "partition_score"}
         The measure.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     titles = {
         "mean_cosine": "mean cosine of random pairs",
@@ -244,6 +255,10 @@ def plot_word_similarity(word_similarity: Mapping[str, Any]) -> go.Figure:
     ----------
     word_similarity : dict
         A run's ``word_similarity``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = go.Figure()
     for number, (name, result) in enumerate(word_similarity["sets"].items()):
@@ -275,6 +290,10 @@ def plot_sentences(
     kinds : sequence of str, optional
         A kind for each of `sentences` (``[*pairs.kinds] * 2``): colors the marks by it, instead
         of by word frequency.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
 
     Raises
     ------

@@ -14,19 +14,8 @@ import plotly.graph_objects as go
 from numpy.typing import ArrayLike, NDArray
 
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.figures.plots import (
-    INK,
-    PALETTE,
-    Look,
-    add_bars,
-    add_histograms,
-    add_slider,
-    draw,
-    lay_out,
-    looks_of,
-    make_button,
-    shares_of,
-)
+from bertflow_lite.figures.drawing import add_bars, add_histograms, draw, lay_out, shares_of
+from bertflow_lite.figures.plots import INK, PALETTE, Look, add_slider, looks_of, make_button
 
 __all__ = [
     "contribution_bars",
@@ -65,6 +54,10 @@ def similarity_scatter(
     similarities : mapping of str to ndarray, each of shape (n_pairs,)
         Cosines by the name on the button; the first is shown at the start.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     kinds = pairs.kinds if pairs.kinds is not None else np.full(len(pairs), "")
     groups = [KIND_GROUPS.get(str(kind), replace(SAME, name="pairs")) for kind in kinds]
@@ -106,6 +99,10 @@ def cosine_histograms(
     title : str, default ""
     bins : int, default 60
         Bins between -1 and 1.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     edges = np.linspace(-1, 1, bins + 1)
     fig = go.Figure()
@@ -129,6 +126,10 @@ def contribution_bars(
     top : int, default 12
         Number of dimensions shown; the rest is one bar.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
 
     def bars(values: NDArray[np.float64]) -> tuple[list[str], NDArray[np.float64]]:
@@ -157,6 +158,10 @@ def score_dots(
         Method -> data set -> score.
     title, axis : str
         Title of the figure and of the score axis; name the aggregation there.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = go.Figure()
     sets = list(next(iter(scores.values())))
@@ -184,6 +189,10 @@ def loss_curve(loss: Sequence[float], baselines: Mapping[str, float], title: str
     title : str, default ""
     bins : int, default 50
         Bins between -1 and 1.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     looks = looks_of(["flow, batch by batch", *baselines])
     fig = go.Figure()
@@ -207,6 +216,10 @@ def spectrum_lines(spectra: Mapping[str, NDArray[np.float64]], title: str = "") 
     title : str, default ""
     bins : int, default 50
         Bins between -1 and 1.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = go.Figure()
     for look, values in zip(looks_of(spectra).values(), spectra.values(), strict=True):
@@ -235,6 +248,10 @@ def layer_histograms(
     title : str, default ""
     bins : int, default 50
         Bins between -1 and 1.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = go.Figure()
     for by_label in groups.values():

@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from bertflow_lite.figures.drawing import add_bars, draw, lay_out
 from bertflow_lite.figures.plots import (
     PALETTE,
     Look,
-    add_bars,
     add_slider,
-    draw,
-    lay_out,
     looks_of,
     make_button,
     series,
@@ -59,6 +57,10 @@ def terms_figure(heatmap: Run) -> go.Figure:
     ----------
     heatmap : dict
         ``run_toy()["heatmap"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     contexts, words = heatmap["contexts"], heatmap["words"]
     pmi = np.array(heatmap["pmi"])
@@ -99,6 +101,10 @@ def shares_figure(rows: Mapping[str, Mapping[str, float]]) -> go.Figure:
     rows : dict of dict
         For each bar the shares by term, such as ``run_toy()["fit"]["shares"]`` or
         ``run_probe()["regression"]["pairs"]["shares"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = go.Figure()
     for term, color in TERMS.items():
@@ -120,6 +126,10 @@ def width_figure(widths: Mapping[str, Run]) -> go.Figure:
     ----------
     widths : dict
         ``run_toy()["widths"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = go.Figure()
     names = {"product": "log-linear world", "mixture": "mixture world"}
@@ -148,6 +158,10 @@ def spectrum_slider_figure(rows: Sequence[Run]) -> go.Figure:
     ----------
     rows : list of dict
         ``run_toy()["shares_of_spectrum"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = go.Figure()
     for row in rows:
@@ -176,6 +190,10 @@ def gauge_figure(gauge: Mapping[str, Run]) -> go.Figure:
     ----------
     gauge : dict
         ``run_toy()["gauge"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = go.Figure()
     keys = ("correlation with topics", "whitened: correlation with topics")
@@ -196,6 +214,10 @@ def reliance_figure(rows: Sequence[Run]) -> go.Figure:
     ----------
     rows : list of dict
         ``run_toy()["reliance"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = go.Figure()
     looks = looks_of(name for name in rows[0] if name != "spread")
@@ -218,6 +240,10 @@ def agreement_figure(agreement: Mapping[str, Mapping[str, Run]]) -> go.Figure:
     ----------
     agreement : dict
         ``run_toy()["agreement"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = go.Figure()
     looks = {"cosine": series(0, "cosine"), "dot": series(1, "dot product")}
@@ -244,6 +270,10 @@ def languages_figure(languages: Run) -> go.Figure:
     ----------
     languages : dict
         ``run_toy()["languages"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = go.Figure()
     for key, same, color, mark in (
@@ -268,6 +298,10 @@ def neighbors_figure(items: Sequence[Run], what: str) -> go.Figure:
         ``run_toy()["neighbors"]["words"]`` or ``["contexts"]``, or those of `run_probe`.
     what : str
         What an item is, for instance ``"context"``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     if not items:
         raise ValueError("there are no items to show neighbors of.")
@@ -304,6 +338,10 @@ def scatter_figure(scatter: Run) -> go.Figure:
     ----------
     scatter : dict
         ``run_probe()["scatter"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     columns = {
         "PMI(x, c)": scatter["pmi"],
@@ -339,6 +377,10 @@ def frequency_figure(frequency: Run) -> go.Figure:
     ----------
     frequency : dict
         ``run_probe()["frequency"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = go.Figure()
     hover = "%{text}<br>wordfreq %{x:.2f}<br>log p(x) %{y:.2f}"
@@ -360,6 +402,10 @@ def probe_similarity_figure(similarity: Run) -> go.Figure:
     ----------
     similarity : dict
         ``run_probe()["similarity"]``.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     fig = go.Figure()
     for (variant, y), look in zip(

@@ -13,7 +13,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from bertflow_lite.figures.plots import LOOKS, draw, lay_out, make_button, name_method, series
+from bertflow_lite.figures.drawing import draw, lay_out
+from bertflow_lite.figures.plots import LOOKS, make_button, name_method, series
 from bertflow_lite.figures.pretraining_panels import (
     LEVEL,
     Line,
@@ -308,6 +309,10 @@ def spectrum_lines(run: Run, *, every: int = 3, title: str = "") -> go.Figure:
     every : int, default 3
         Show each third snapshot, counted from the last one; and the first.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     snapshots = [s for k, s in enumerate(snapshots_of(run)[::-1]) if k % every == 0][::-1]
     if snapshots[0]["step"] != snapshots_of(run)[0]["step"]:

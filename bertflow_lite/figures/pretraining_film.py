@@ -10,7 +10,8 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
-from bertflow_lite.figures.plots import PALETTE, Look, add_bars, add_film, draw, place_title
+from bertflow_lite.figures.drawing import add_bars, add_film, draw, place_title
+from bertflow_lite.figures.plots import PALETTE, Look
 
 __all__ = ["guess_slider", "space_film"]
 
@@ -45,6 +46,10 @@ def space_film(
     color_title : str
         Title of the color bar.
     title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
 
     Raises
     ------

@@ -13,17 +13,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from bertflow_lite.figures.plots import (
-    PALETTE,
-    Look,
-    draw,
-    error_bars,
-    legend_rows,
-    make_button,
-    make_menu,
-    place_title,
-    series,
-)
+from bertflow_lite.figures.drawing import draw, error_bars, legend_rows, place_title
+from bertflow_lite.figures.plots import PALETTE, Look, make_button, make_menu, series
 
 __all__ = [
     "LEVEL",

@@ -14,17 +14,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bertflow_lite.figures.plots import (
-    LOOKS,
-    PALETTE,
-    Look,
-    draw,
-    lay_out,
-    looks_of,
-    make_button,
-    series,
-    whiskers,
-)
+from bertflow_lite.figures.drawing import draw, lay_out, whiskers
+from bertflow_lite.figures.plots import LOOKS, PALETTE, Look, looks_of, make_button, series
 
 __all__ = [
     "Interval",
@@ -55,6 +46,10 @@ def score_explorer(
         Menu entry -> method -> data set -> score.  A method has one look in all tables.
     title, axis : str
         Title, and what the scores are; name the aggregation there.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
 
     Raises
     ------
@@ -106,6 +101,10 @@ def score_intervals(
         Menu entry -> what a dashed vertical line shows, and where it is.
     same_scale : bool, default True
         One range of the axis for all entries; else each has its own.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
 
     Raises
     ------
@@ -304,6 +303,10 @@ def score_lines(
     title, axis : str, default ""
         Title of the figure and of the axis of places.  Up to eight places are named there.
 
+    Returns
+    -------
+    plotly.graph_objects.Figure
+
     Raises
     ------
     ValueError
@@ -341,6 +344,10 @@ def tuning_curves(
         names in all entries, at most three.
     title, x_axis, axis : str
         Title, the setting's name, and what the scores are.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
 
     Raises
     ------
@@ -398,6 +405,10 @@ def nli_losses(
     title : str
     smooth : int, default 10
         Points of the curve that are averaged into one: single batches jump about.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
 
     Raises
     ------

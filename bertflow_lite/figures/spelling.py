@@ -13,20 +13,17 @@ import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
 from bertflow_lite.experiments.paper import load_paper_table
+from bertflow_lite.figures.drawing import add_bars, draw, lay_out, whiskers
 from bertflow_lite.figures.flows import choose, load_text
 from bertflow_lite.figures.plots import (
     LOOKS,
     PALETTE,
     Look,
-    add_bars,
-    draw,
-    lay_out,
     looks_of,
     make_button,
     make_slider,
     series,
     short_name,
-    whiskers,
 )
 from bertflow_lite.measures.similarity import Floats, as_values, rank_correlation
 from bertflow_lite.measures.spelling import NEAR
@@ -216,6 +213,10 @@ def draw_figure2(
         A set and a layer choice of the run; empty: the first.
     texts : bool, default True
         Show the sentences under the pointer, where the set is on this machine.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     chosen = choose(results["sets"], data, "data")
     name = data or next(iter(results["sets"]))
@@ -256,6 +257,10 @@ def lexical_scatter(
         Points drawn; of more pairs, some are drawn by lot. Correlations are over all pairs.
     title : str, default ""
         First line of the title; the second one gives the correlations.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     edits = as_values(distances, "distances")
     values = {name: as_values(one, name) for name, one in similarities.items()}
@@ -302,6 +307,10 @@ def draw_table6(
         A set and a layer choice of the run; empty: the first.
     measure : {"edit_distance", "edit_distance_given_length"}, default "edit_distance"
         The correlation with edit distance as the paper takes it, or at equal length.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
     """
     titles = {"edit_distance": "", "edit_distance_given_length": ", at equal length"}
     axis = "Spearman x 100 with edit distance" + choose(titles, measure, "measure")
