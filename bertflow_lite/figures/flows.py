@@ -267,12 +267,26 @@ def draw_figure1(results: Mapping[str, Any], *, layers: str = "") -> go.Figure:
 
 
 def choose(options: Mapping[str, Any], wanted: str, what: str) -> Any:
-    """Give what a run has under a name, or its first entry for an empty one.
+    """Give what a run has under a name, or its first entry.
+
+    Parameters
+    ----------
+    options : mapping
+        What there is, by name; not empty.
+    wanted : str
+        A name; ``""`` asks for the first.
+    what : str
+        What the names stand for, in an error.
+
+    Returns
+    -------
+    object
+        The chosen value.
 
     Raises
     ------
     ValueError
-        If there is no such name; ``what`` says what the names stand for.
+        If there is no such name.
     """
     name = wanted or next(iter(options))
     if name not in options:
@@ -281,9 +295,19 @@ def choose(options: Mapping[str, Any], wanted: str, what: str) -> Any:
 
 
 def load_text(name: str, split: str, fingerprints: Mapping[str, str]) -> SentencePairs | None:
-    """Load the pairs that a run was made on, by what it says of its data.
+    """Load the pairs that a run was made on.
 
-    None where the set is not on this machine, or another version of it is.
+    Parameters
+    ----------
+    name, split : str
+        The set.
+    fingerprints : mapping of str to str
+        What the run says of its data.
+
+    Returns
+    -------
+    SentencePairs or None
+        None where the set is not on this machine, or another version of it is.
     """
     try:
         pairs = load_sts(name, split)

@@ -178,17 +178,15 @@ def score_dots(
 
 
 def loss_curve(loss: Sequence[float], baselines: Mapping[str, float], title: str = "") -> go.Figure:
-    """Histograms of cosines, overlaid; a slider over hidden states, with their STS scores.
+    """Training loss by step, with horizontal lines to compare it with.
 
     Parameters
     ----------
-    groups : mapping of str to mapping of str to array
-        Hidden state -> legend label -> cosines.
-    scores : mapping of str to float
-        Hidden state -> Spearman x 100, shown beside the slider.
+    loss : sequence of float
+        Bits per dimension at each step.
+    baselines : mapping of str to float
+        Name -> bits per dimension.
     title : str, default ""
-    bins : int, default 50
-        Bins between -1 and 1.
 
     Returns
     -------
@@ -205,17 +203,13 @@ def loss_curve(loss: Sequence[float], baselines: Mapping[str, float], title: str
 
 
 def spectrum_lines(spectra: Mapping[str, NDArray[np.float64]], title: str = "") -> go.Figure:
-    """Histograms of cosines, overlaid; a slider over hidden states, with their STS scores.
+    """Variance along the principal directions, each spectrum as a share of its total.
 
     Parameters
     ----------
-    groups : mapping of str to mapping of str to array
-        Hidden state -> legend label -> cosines.
-    scores : mapping of str to float
-        Hidden state -> Spearman x 100, shown beside the slider.
+    spectra : mapping of str to ndarray, shape (dim,)
+        Name -> variances, largest first.
     title : str, default ""
-    bins : int, default 50
-        Bins between -1 and 1.
 
     Returns
     -------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -325,7 +326,9 @@ def neighbors_figure(items: Sequence[Run], what: str) -> go.Figure:
         )
     )
     menu = [
-        make_button(_text(_short(item["name"])), {"cells.values": [cells]})
+        make_button(
+            "<br>".join(map(_text, wrap(item["name"][-70:], 44))), {"cells.values": [cells]}
+        )
         for item, cells in zip(items, columns, strict=True)
     ]
     return lay_out(fig, f"Neighbors of a {what} (bold: in both lists)", height=560, menu=menu)
@@ -418,11 +421,6 @@ def probe_similarity_figure(similarity: Run) -> go.Figure:
     fig.update_yaxes(range=[-1.05, 1.05])
     axes = ("overlap of p(x|c) and p(x|c')", "cosine of h_c and h_c'")
     return lay_out(fig, "Do context vectors agree with predictions?", *axes, height=480, menu=menu)
-
-
-def _short(name: str) -> str:
-    """Keep the last words of a context, as many as fit a phone."""
-    return name if len(name) <= 44 else "... " + name[-40:].partition(" ")[2]
 
 
 def _text(text: str) -> str:
