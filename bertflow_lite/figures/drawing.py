@@ -157,6 +157,7 @@ def lay_out(
     *,
     height: int = 420,
     menu: Sequence[dict[str, Any]] = (),
+    folded: bool = False,
     **layout: Any,
 ) -> go.Figure:
     """Give a figure its title, axis titles, menu and legend, with room for each of them.
@@ -171,10 +172,12 @@ def lay_out(
         In pixels; what a legend needs beyond two rows comes on top.
     menu : sequence of dict
         Buttons (`make_button`) of a menu under the title.
+    folded : bool, default False
+        Fold the menu, however short.
     **layout
         Other attributes of the layout.
     """
-    place, room = place_title(title), make_menu(menu)
+    place, room = place_title(title), make_menu(menu, folded=folded)
     top = 20 + (24 * (place["text"].count("<br>") + 1) if title else 0) + (38 if room else 0)
     fig.update_layout(
         title=place,

@@ -56,7 +56,7 @@ INK = "#7B7F86"
 _GRID = "rgba(128, 128, 128, 0.25)"
 # Below: at the bottom of the figure; however many rows a legend needs, Plotly makes room for it.
 BELOW = {"yref": "container", "y": 0, "yanchor": "bottom", "font": {"size": 12}}
-_MENU_WIDTH = 52  # characters that fit a phone
+_MENU_WIDTH = 50  # characters that fit a phone
 _CONFIG = {"responsive": True, "displaylogo": False}
 # Where the page has a tag for the library (the built book has: book/book_site.py), wait for it;
 # else (Colab, before a notebook is run) fetch the library once, from its public address.
@@ -332,7 +332,7 @@ def make_button(
 
 
 def make_menu(
-    buttons: Sequence[dict[str, Any]], *, least: int = 2, **more: Any
+    buttons: Sequence[dict[str, Any]], *, folded: bool = False, **more: Any
 ) -> list[dict[str, Any]]:
     """Make a row of buttons where they fit a phone, else a list that folds out.
 
@@ -340,14 +340,15 @@ def make_menu(
     ----------
     buttons : sequence of dict
         From `make_button`.
-    least : int, default 2
-        With fewer buttons there is nothing to choose, and no menu.
+        With fewer than two there is nothing to choose, and no menu.
+    folded : bool, default False
+        Always make a list, such as where long names leave the axes little of a phone.
     **more
         Other attributes of the menu.
     """
-    if len(buttons) < least:
+    if len(buttons) < 2:
         return []
-    few = sum(len(button["label"]) + 3 for button in buttons) <= _MENU_WIDTH
+    few = not folded and sum(len(button["label"]) + 3 for button in buttons) <= _MENU_WIDTH
     menu = {
         "type": "buttons" if few else "dropdown",
         "direction": "right" if few else "down",

@@ -77,7 +77,7 @@ def score_explorer(
     # One scale for all entries, so that they can be compared.
     fig.update_xaxes(range=[min(values) - 2, max(values) + 2])
     fig.update_yaxes(categoryorder="array", categoryarray=sets[::-1])
-    return lay_out(fig, title, axis, height=500, menu=menu)
+    return lay_out(fig, title, axis, height=500, menu=menu, folded=True)
 
 
 def score_intervals(
@@ -149,7 +149,7 @@ def score_intervals(
     ]
     most = max(len(axes["yaxis.ticktext"]) for _, axes in states.values())
     shared = any(_offset(table, name) for table in tables.values() for name in looks)
-    lay_out(fig, title, axis, height=230 + (40 if shared else 26) * most, menu=menu)
+    lay_out(fig, title, axis, height=230 + (40 if shared else 26) * most, menu=menu, folded=True)
     # Small labels leave more of a narrow screen to the marks.
     fig.update_yaxes(tickfont={"size": 12}, zeroline=False)
     return fig.update_layout({key.replace(".", "_"): value for key, value in axes.items()})
