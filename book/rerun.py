@@ -118,12 +118,12 @@ def shell() -> Iterator[_Shell]:
 def _print_warning(
     message: Warning | str,
     category: type[Warning],
-    place: str,
-    line: int,
+    filename: str,
+    lineno: int,
     file: TextIO | None = None,
-    text: str | None = None,
+    line: str | None = None,
 ) -> None:
-    print(warnings.formatwarning(message, category, place, line), file=sys.stderr, end="")
+    print(warnings.formatwarning(message, category, filename, lineno), file=sys.stderr, end="")
 
 
 def patterns(path: Path) -> dict[re.Pattern[str], str]:

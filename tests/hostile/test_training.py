@@ -18,7 +18,6 @@ import torch
 from refusal import helps, must, refuses
 
 import bertflow_lite as bf
-from bertflow_lite import train
 from bertflow_lite.devices import OutOfMemoryError, is_out_of_memory
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.flow import Glow

@@ -157,7 +157,7 @@ def test_killed_and_resumed(tiny_bert_folder: Path, tmp_path: Path) -> None:
     """Kill the process outright: the same call goes on from the last whole checkpoint."""
     script = (
         "import os, signal, sys; sys.path.insert(0, sys.argv[3])\n"
-        "from test_nli import OPTIONS, toy_pairs\n"
+        "from test_fine_tune import OPTIONS, toy_pairs\n"
         "from bertflow_lite.experiments.nli import fine_tune as nli, trainer as nli_trainer\n"
         "class Killed(nli_trainer._Watch):\n"
         "    def on_step_end(self, args, state, control, **kwargs):\n"
@@ -250,7 +250,7 @@ def test_cut_blocks_refuses(tiny_bert: Encoder, tiny_llama: Encoder) -> None:
 
 
 def test_gradients_are_the_librarys(tiny_bert_folder: Path) -> None:
-    """Without dropout, chunks of like length give the loss and gradients of plain SoftmaxLoss."""
+    """Without dropout, rows of like length give the loss and gradients of plain SoftmaxLoss."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.losses import SoftmaxLoss
 
@@ -284,17 +284,6 @@ def test_gradients_are_the_librarys(tiny_bert_folder: Path) -> None:
     assert gradients[0].keys() == gradients[1].keys() and len(gradients[0]) > 30
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-3, atol=1e-6)
-
-
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 100))
-def test_chunks_cover_each_row_once(lengths: list[int], budget: int) -> None:
-    from bertflow_lite.experiments.nli.trainer import chunks
-
-    groups = list(chunks(torch.tensor(lengths), budget))
-    assert sorted(int(i) for rows, _ in groups for i in rows) == list(range(len(lengths)))
-    for rows, longest in groups:
-        assert max(lengths[int(i)] for i in rows) == longest
-        assert len(rows) == 1 or len(rows) * longest <= budget
 
 
 @given(st.data())
