@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` imports them, each when it is fir
     from bertflow_lite.export.sentence_transformers import to_sentence_transformer
     from bertflow_lite.flow import Glow
     from bertflow_lite.measures.diagnosis import diagnose
-    from bertflow_lite.measures.model_selection import PairSimilarity, pair_rows, pair_scorer
+    from bertflow_lite.measures.model_selection import pair_scorer
     from bertflow_lite.measures.scores import (
         bootstrap_difference,
         bootstrap_interval,
@@ -52,7 +52,6 @@ __all__ = [
     "Encoder",
     "FlowCalibrator",
     "Glow",
-    "PairSimilarity",
     "SentenceEncoder",
     "SentencePairs",
     "Standardizer",
@@ -72,7 +71,6 @@ __all__ = [
     "make_calibrator",
     "nearest",
     "pair_cosines",
-    "pair_rows",
     "pair_scorer",
     "read_pairs",
     "read_sentences",
@@ -102,7 +100,7 @@ _HOMES = {
     "export.sentence_transformers": "to_sentence_transformer",
     "flow": "Glow",
     "measures.diagnosis": "diagnose",
-    "measures.model_selection": "PairSimilarity pair_rows pair_scorer",
+    "measures.model_selection": "pair_scorer",
     "measures.scores": "bootstrap_difference bootstrap_interval pair_cosines score_similarities "
     "score_sts",
     "measures.similarity": "cosine nearest spearman",

@@ -1,4 +1,4 @@
-"""Commands for your own sentences: fit, encode, similar, check, export."""
+"""Commands for your own sentences: fit, encode, similar, check, export, evaluate."""
 
 from __future__ import annotations
 
@@ -11,62 +11,74 @@ from typing import Annotated, Any
 import typer
 from tabulate import tabulate
 
-from bertflow_lite.cli.common import app, check_place, clear_errors, split_names, warn
+from bertflow_lite.cli.common import (
+    SENTENCES,
+    AsJson,
+    Calibrators,
+    Device,
+    Download,
+    MaxLength,
+    Model,
+    Overwrite,
+    Seed,
+    Threads,
+    app,
+    check_place,
+    clear_errors,
+    open_encoder,
+    say_json,
+    set_threads,
+    split_names,
+    warn,
+)
 
 __all__ = [
     "Pipeline",
     "encode_texts",
     "layers_of",
-    "open_encoder",
-    "set_threads",
     "warn_of_nothing_known",
     "write_array",
 ]
 
-ModelOption = Annotated[
-    str, typer.Option(help="minilm, smollm2, mini-bert, glove, a folder, or a hub id.")
-]
+SentenceFile = Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")]
 MaybeModel = Annotated[
-    str | None,
-    typer.Option(help="Encoder; default: the one that --with was fitted for."),
+    str | None, typer.Option(help="Encoder; default: the one that the calibrator was fitted for.")
 ]
-LayersOption = Annotated[
+Layers = Annotated[
     str | None,
     typer.Option(
-        help="Hidden states to average: a name, an index, or indices as 1,6; default: last2avg."
+        help="Hidden states to average: a name, an index, or indices as 1,6; default: as the "
+        "calibrator was fitted, or last2avg."
     ),
 ]
-WithOption = Annotated[Path | None, typer.Option("--with", help="File that `fit` wrote.")]
-ColumnOption = Annotated[
+With = Annotated[Path | None, typer.Option("--with", help="File that `fit` wrote.")]
+Column = Annotated[
     str | None, typer.Option(help="Column that holds the sentences; default: sentence or text.")
 ]
-LengthOption = Annotated[int, typer.Option(help="Longest sentence, in tokens.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="Random state of a flow.")]
-DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")]
-ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads.")]
-DownloadOption = Annotated[bool, typer.Option(help="Fetch a missing model.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
-OverwriteOption = Annotated[bool, typer.Option(help="Replace what is there.")]
+MaybeLength = Annotated[
+    int | None, typer.Option(help="Longest sentence, in tokens; default: as fitted, or 64.")
+]
+Calibrator = Annotated[
+    str, typer.Option(help="sn, natsv:K, whiten[:WIDTH], flow[:PRESET], joined by +.")
+]
 
 
-@app.command()
+@app.command(rich_help_panel=SENTENCES)
 def fit(
-    sentences: Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")],
+    sentences: SentenceFile,
     out: Annotated[Path, typer.Option(help="File to write, .safetensors.")],
-    model: ModelOption = "minilm",
-    layers: LayersOption = None,
-    calibrate: Annotated[
-        str, typer.Option(help="sn, natsv:K, whiten[:WIDTH], flow[:PRESET], joined by +.")
-    ] = "flow:recommended",
-    column: ColumnOption = None,
-    seed: SeedOption = 0,
-    max_length: LengthOption = 64,
-    device: DeviceOption = None,
-    threads: ThreadsOption = None,
+    model: Model = "minilm",
+    layers: Layers = None,
+    calibrate: Calibrator = "flow:recommended",
+    column: Column = None,
+    seed: Seed = 0,
+    max_length: MaxLength = 64,
+    device: Device = None,
+    threads: Threads = None,
     card: Annotated[bool, typer.Option(help="Write a model card beside it.")] = False,
-    overwrite: OverwriteOption = False,
-    download: DownloadOption = False,
-    as_json: JsonOption = False,
+    overwrite: Overwrite = False,
+    download: Download = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fit a calibrator to your sentences and save it with its encoder's name.
 
@@ -115,7 +127,7 @@ def fit(
                 "(whiten:64)"
             )
         if as_json:
-            typer.echo(json.dumps(read_about(out), indent=1))
+            say_json(read_about(out))
             return
         typer.echo(
             f"fitted {calibrate} on {len(texts)} different sentences of {sentences.name}, "
@@ -124,19 +136,19 @@ def fit(
         typer.echo(f"saved: {out.name}" + (f", {out.with_suffix('.md').name}" if card else ""))
 
 
-@app.command()
+@app.command(rich_help_panel=SENTENCES)
 def encode(
-    sentences: Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")],
+    sentences: SentenceFile,
     out: Annotated[Path, typer.Option(help="Array to write, .npy: row i is line i.")],
-    calibrator: WithOption = None,
+    calibrator: With = None,
     model: MaybeModel = None,
-    layers: Annotated[str | None, typer.Option(help="As in fit; default: as fitted.")] = None,
-    column: ColumnOption = None,
-    max_length: Annotated[int | None, typer.Option(help="Longest sentence, in tokens.")] = None,
-    device: DeviceOption = None,
-    threads: ThreadsOption = None,
-    overwrite: OverwriteOption = False,
-    download: DownloadOption = False,
+    layers: Layers = None,
+    column: Column = None,
+    max_length: MaybeLength = None,
+    device: Device = None,
+    threads: Threads = None,
+    overwrite: Overwrite = False,
+    download: Download = False,
 ) -> None:
     """Turn sentences into vectors, calibrated or raw, and write them as a .npy array."""
     with clear_errors():
@@ -156,20 +168,20 @@ def encode(
         typer.echo(f"{out.name}: {vectors.shape[0]} x {vectors.shape[1]}, {vectors.dtype}")
 
 
-@app.command()
+@app.command(rich_help_panel=SENTENCES)
 def similar(
     query: Annotated[str, typer.Argument(help="A sentence; - reads one from standard input.")],
     within: Annotated[Path, typer.Option("--in", help="Sentences to search.")],
     top: Annotated[int, typer.Option(min=1, help="How many to show.")] = 10,
-    calibrator: WithOption = None,
+    calibrator: With = None,
     model: MaybeModel = None,
-    layers: Annotated[str | None, typer.Option(help="As in fit; default: as fitted.")] = None,
-    column: ColumnOption = None,
-    max_length: Annotated[int | None, typer.Option(help="Longest sentence, in tokens.")] = None,
-    device: DeviceOption = None,
-    threads: ThreadsOption = None,
-    download: DownloadOption = False,
-    as_json: JsonOption = False,
+    layers: Layers = None,
+    column: Column = None,
+    max_length: MaybeLength = None,
+    device: Device = None,
+    threads: Threads = None,
+    download: Download = False,
+    as_json: AsJson = False,
 ) -> None:
     """Find the sentences of a file that come nearest to a query."""
     with clear_errors():
@@ -200,21 +212,19 @@ def similar(
         typer.echo(tabulate(lines, ["cosine", "line", "sentence"], disable_numparse=True))
 
 
-@app.command()
+@app.command(rich_help_panel=SENTENCES)
 def check(
-    sentences: Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")],
-    model: ModelOption = "minilm",
-    layers: LayersOption = None,
-    calibrate: Annotated[
-        str, typer.Option(help="Calibrator to try: sn, natsv:K, whiten[:WIDTH], flow[:PRESET].")
-    ] = "flow:recommended",
-    column: ColumnOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random state.")] = 0,
-    max_length: LengthOption = 64,
-    device: DeviceOption = None,
-    threads: ThreadsOption = None,
-    download: DownloadOption = False,
-    as_json: JsonOption = False,
+    sentences: SentenceFile,
+    model: Model = "minilm",
+    layers: Layers = None,
+    calibrate: Calibrator = "flow:recommended",
+    column: Column = None,
+    seed: Seed = 0,
+    max_length: MaxLength = 64,
+    device: Device = None,
+    threads: Threads = None,
+    download: Download = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure without labels how anisotropic a space is, and what calibration would change."""
     with clear_errors():
@@ -230,7 +240,7 @@ def check(
         vectors = encode_texts(encoder, texts, layers_of(encoder, layers))
         found = diagnose(vectors, calibrator, random_state=seed)
         if as_json:
-            typer.echo(json.dumps(found.to_dict(), indent=1))
+            say_json(found.to_dict())
             return
         lines: list[list[Any]] = [
             ["mean cosine of random sentences", found.mean_cosine, found.mean_cosine_calibrated],
@@ -246,16 +256,14 @@ def check(
             typer.echo(f"- {sentence}")
 
 
-@app.command()
+@app.command(rich_help_panel=SENTENCES)
 def export(
     calibrator: Annotated[Path, typer.Argument(help="File that `fit` wrote.")],
     out: Annotated[Path, typer.Option(help="Folder for the sentence-transformers model.")],
-    model: Annotated[
-        str | None, typer.Option(help="Encoder; default: the one it was fitted for.")
-    ] = None,
-    layers: Annotated[str | None, typer.Option(help="As in fit; default: as fitted.")] = None,
-    device: DeviceOption = None,
-    download: DownloadOption = False,
+    model: MaybeModel = None,
+    layers: Layers = None,
+    device: Device = None,
+    download: Download = False,
 ) -> None:
     """Write encoder, layers and calibrator as one sentence-transformers model."""
     with clear_errors():
@@ -348,24 +356,6 @@ class Pipeline:
         return self.calibrated(self.raw(texts))
 
 
-def open_encoder(
-    model: str, max_length: int, device: str | None, threads: int | None, download: bool
-) -> Any:
-    """Load an encoder, and set the number of CPU threads if one is given."""
-    from bertflow_lite.encoders.transformer import load_encoder
-
-    set_threads(threads)
-    return load_encoder(model, max_length=max_length, device=device, download=download)
-
-
-def set_threads(threads: int | None) -> None:
-    """Set the number of CPU threads, if one is given."""
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
-
-
 def layers_of(encoder: Any, layers: str | None, default: Any = "last2avg") -> Any:
     """Give the layer choice, or None for word vectors, which have no layers.
 
@@ -414,30 +404,28 @@ def write_array(path: Path, vectors: Any) -> None:
         np.save(file, vectors, allow_pickle=False)
 
 
-@app.command()
+@app.command(rich_help_panel=SENTENCES)
 def evaluate(
     pairs: Annotated[Path, typer.Argument(help="Rated pairs: .tsv, .csv, .jsonl or .parquet")],
-    calibrate: Annotated[
-        str, typer.Option(help="none, sn, natsv:K, whiten[:WIDTH], flow[:PRESET], by commas.")
-    ] = "none,sn,whiten,flow:recommended",
+    calibrate: Calibrators = "none,sn,whiten,flow:recommended",
     fit_on: Annotated[
         Path | None, typer.Option(help="Sentences to fit on; default: those of the pairs.")
     ] = None,
     column: Annotated[
         str | None, typer.Option(help="Column of --fit-on that holds the sentences.")
     ] = None,
-    calibrator: WithOption = None,
+    calibrator: With = None,
     model: MaybeModel = None,
-    layers: Annotated[str | None, typer.Option(help="As in fit.")] = None,
+    layers: Layers = None,
     columns: Annotated[
         str | None, typer.Option(help="Two sentence columns and the rating, by commas.")
     ] = None,
-    seed: SeedOption = 0,
-    max_length: Annotated[int | None, typer.Option(help="Longest sentence, in tokens.")] = None,
-    device: DeviceOption = None,
-    threads: ThreadsOption = None,
-    download: DownloadOption = False,
-    as_json: JsonOption = False,
+    seed: Seed = 0,
+    max_length: MaybeLength = None,
+    device: Device = None,
+    threads: Threads = None,
+    download: Download = False,
+    as_json: AsJson = False,
 ) -> None:
     """Score raw and calibrated cosines against your own ratings, with intervals.
 
@@ -500,12 +488,8 @@ def evaluate(
                 f"{', '.join(blind)} must learn: bring more, or choose sn or a small width"
             )
         if as_json:
-            content = {
-                "pairs": len(rated),
-                "fitted_on": len(texts) if learned else None,
-                "results": rows,
-            }
-            typer.echo(json.dumps(content, indent=1))
+            used = len(texts) if learned else None
+            say_json({"pairs": len(rated), "fitted_on": used, "results": rows})
             return
         typer.echo(f"{len(rated)} rated pairs of {pairs.name}; Spearman x 100, 95 % intervals")
         if learned:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -245,7 +245,7 @@ def fine_tune(
     work = out.with_name(f".{out.name}.unfinished")
     with workplace(work), random_state_kept():
         begin_or_go_on(work / "settings.json", settings, overwrite)
-        history = train_siamese(
+        trained = train_siamese(
             start,
             select_pairs(pairs, trained_on),
             work,
@@ -261,7 +261,9 @@ def fine_tune(
         if len(held_out):
             encoder = Encoder(tuned, max_length=max_length, precision="float32", cache=False)
             verdict = judge(encoder, select_pairs(pairs, held_out), result)
-        history = replace(history, n_train=len(trained_on), n_validation=len(held_out), **verdict)
+        history = NliHistory(
+            **trained, n_train=len(trained_on), n_validation=len(held_out), **verdict
+        )
         packages = ("torch", "transformers", "sentence-transformers", "accelerate", "datasets")
         record = {
             **settings,

@@ -39,7 +39,6 @@ from transformers.utils import logging as transformers_logging
 
 from bertflow_lite.datasets.nli import NliPairs
 from bertflow_lite.encoders.models import LoadedModel
-from bertflow_lite.experiments.nli.fine_tune import NliHistory
 from bertflow_lite.experiments.nli.judge import CLASSIFIER
 from bertflow_lite.experiments.resume import stop_requested
 from bertflow_lite.files import write_json
@@ -115,11 +114,11 @@ def train_siamese(
     checkpoint_steps: int,
     curve_points: int,
     progress: bool,
-) -> NliHistory:
+) -> dict[str, Any]:
     """Train ``start`` and a classifier on ``pairs``; put both into ``work / "result"``.
 
     The arguments are those of `fine_tune`, which checks them.  ``work`` is the folder for
-    checkpoints; the last complete one is gone on from.
+    checkpoints; the last complete one is gone on from.  Gives the fields of `NliHistory`.
     """
     transformers_logging.disable_progress_bar()
     begin, result = work / "start", work / "result"
@@ -179,7 +178,7 @@ def train_siamese(
     save_file(weights, result / CLASSIFIER)
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
     curve = [(int(entry["step"]), round(entry["loss"], 5)) for entry in logged]
-    return NliHistory(steps=steps, loss=curve, **watch.clock())
+    return {"steps": steps, "loss": curve, **watch.clock()}
 
 
 class _Trainer(SentenceTransformerTrainer):

@@ -7,7 +7,6 @@ Only a sentence that is longer than a row loses its end.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
 import itertools
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from bertflow_lite.files import cache_dir, replacing, tidy_path, write_json
-from bertflow_lite.hub import cached_file, fetch_file
+from bertflow_lite.hub import hub_file
 
 __all__ = [
     "LAST_PAGE",
@@ -370,7 +369,7 @@ def wikipedia_text(*, download: bool = False, progress: bool = False) -> Path:
     FileNotFoundError
         If a file is missing, and ``download`` is False; or if the hub has no such file.
     ConnectionError, PermissionError
-        As `hub.fetch_file`.
+        As `hub.hub_file`.
     ValueError
         If a file of the dump is damaged, or not what it should be.
     """
@@ -381,7 +380,7 @@ def wikipedia_text(*, download: bool = False, progress: bool = False) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "wikipedia.lock"):  # the lock goes with its process
         if not target.is_file():  # another process may have been here first
-            with _hub_bars(progress), replacing(target) as file:
+            with replacing(target) as file:
                 for line in _paragraphs(download, progress):
                     file.write(f"{line}\n".encode())
     return target
@@ -428,7 +427,7 @@ def _paragraphs(download: bool, progress: bool) -> Iterator[str]:
     seen: set[bytes] = set()
     articles = 0
     with tqdm(unit=" articles", desc="wikipedia", disable=not progress) as bar:
-        for text in _articles(download):
+        for text in _articles(download, progress):
             articles += 1
             bar.update()
             for line in clean_article(text):
@@ -444,26 +443,27 @@ def _paragraphs(download: bool, progress: bool) -> Iterator[str]:
         )
 
 
-def _articles(download: bool) -> Iterator[str]:
+def _articles(download: bool, progress: bool) -> Iterator[str]:
     """Give the articles up to the last page; the dump is in the order of its ids."""
     for number in range(SHARDS):
-        for page, text in _read(_shard(number, download)):
+        for page, text in _read(_shard(number, download, progress)):
             if page > LAST_PAGE:
                 return
             yield text
 
 
-def _shard(number: int, download: bool) -> Path:
+def _shard(number: int, download: bool, progress: bool) -> Path:
     file = f"{DUMP}/train-{number:05d}-of-{SHARDS:05d}.parquet"
-    if (path := cached_file(REPO, file)) is not None:
-        return path
-    if not download:
-        raise FileNotFoundError(
-            "the text of Wikipedia is not in the cache. Say download=True (command line: "
-            f"--download) to fetch some 400 MB of the data set {REPO} from the hub, or give a text "
-            "file of your own, one paragraph a line."
-        )
-    return fetch_file(REPO, file)
+    try:  # the cache first: what was fetched once need not be asked for again
+        return hub_file(REPO, file)
+    except FileNotFoundError:
+        if not download:
+            raise FileNotFoundError(
+                "the text of Wikipedia is not in the cache. Say download=True (command line: "
+                f"--download) to fetch some 400 MB of the data set {REPO} from the hub, or give a "
+                "text file of your own, one paragraph a line."
+            ) from None
+    return hub_file(REPO, file, download=True, progress=progress)
 
 
 def _read(path: Path) -> Iterator[tuple[int, str]]:
@@ -479,24 +479,5 @@ def _read(path: Path) -> Iterator[tuple[int, str]]:
     except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(
             f"{path.name} of the data set {REPO} is damaged or has not the columns id and text "
-            f"({error}). Delete {tidy_path(path)} and call again to fetch it anew."
+            f"({error}). Delete {tidy_path(path.resolve())} and call again to fetch it anew."
         ) from error
-
-
-@contextlib.contextmanager
-def _hub_bars(shown: bool) -> Iterator[None]:
-    """Keep the bars of the hub's client away where nobody wants to see them."""
-    from huggingface_hub.utils import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-
-    hide = not shown and not are_progress_bars_disabled()
-    if hide:
-        disable_progress_bars()
-    try:
-        yield
-    finally:
-        if hide:
-            enable_progress_bars()

@@ -33,7 +33,8 @@ from bertflow_lite.experiments.nli.judge import (
     hold_out,
     select_pairs,
 )
-from bertflow_lite.experiments.nli.runs import run_nli, table8
+from bertflow_lite.experiments.nli.runs import run_nli
+from bertflow_lite.experiments.table8 import run_table8
 from bertflow_lite.measures.scores import score_sts
 
 # The vocabulary of the tiny models (conftest.py), but for the two words that give labels away.
@@ -459,7 +460,7 @@ def test_command_stopped(
 
 
 def test_table8(models: list[Path], own_cache: Path) -> None:
-    results = table8(models, data="mini-sts", layers=("last2avg",), max_length=24, device="cpu")
+    results = run_table8(models, data="mini-sts", layers=("last2avg",), max_length=24, device="cpu")
     rows = {row["row"]: row for row in results["rows"]}
     assert list(rows) == [
         "mean of the last layer",
@@ -485,14 +486,14 @@ def test_table8(models: list[Path], own_cache: Path) -> None:
 
 def test_table8_refuses(models: list[Path], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="different seeds"):
-        table8(models[:1], data="mini-sts")
+        run_table8(models[:1], data="mini-sts")
     with pytest.raises(ValueError, match="different seeds"):
-        table8([models[0], models[0]], data="mini-sts")
+        run_table8([models[0], models[0]], data="mini-sts")
     other = tmp_path / "other"
     other.mkdir()
     record = json.loads((models[1] / "nli.json").read_text())
     (other / "nli.json").write_text(json.dumps(record | {"learning_rate": 1.0}))
     with pytest.raises(ValueError, match=r"more than their seed: learning_rate is 0\.003, 1\.0"):
-        table8([models[0], other], data="mini-sts")
+        run_table8([models[0], other], data="mini-sts")
     with pytest.raises(FileNotFoundError, match=r"nli\.json"):
-        table8([tmp_path, models[0]])
+        run_table8([tmp_path, models[0]])
