@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from bertflow_lite.devices import find_device
-from bertflow_lite.encoders.models import PACKAGED_MODELS, load_model, packaged_path
+from bertflow_lite.encoders.folder import read_model
+from bertflow_lite.encoders.models import load_model, model_folder
 from bertflow_lite.encoders.pooling import pad_tokens
 from bertflow_lite.text import check_sentences
 
@@ -112,22 +113,18 @@ def load_language_model(
     loaded = load_model(name, device="cpu", download=download)
     names = loaded.model.config.architectures or ["no architecture"]
     masked = "MaskedLM" in names[0]
-    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
-
     if name == "smollm2":  # its head is its embedding matrix: nothing more to load
-        model, masked = AutoModelForCausalLM.from_config(loaded.model.config), False
+        from transformers import AutoModelForCausalLM
+
+        model, masked = (
+            AutoModelForCausalLM.from_config(loaded.model.config, trust_remote_code=False),
+            False,
+        )
         model.model = loaded.model
         model.tie_weights()
     elif masked or names[0].endswith(("CausalLM", "LMHeadModel")):
-        loader: Any = AutoModelForMaskedLM if masked else AutoModelForCausalLM
-        place = packaged_path(name) if name in PACKAGED_MODELS else name
-        model, info = loader.from_pretrained(
-            place, dtype=torch.float32, local_files_only=True, output_loading_info=True
-        )
-        if info["missing_keys"]:
-            raise ValueError(
-                f"{name!r} lacks weights of its prediction head: {sorted(info['missing_keys'])}."
-            )
+        loader = "AutoModelForMaskedLM" if masked else "AutoModelForCausalLM"
+        model = read_model(name, model_folder(name, download=download), loader=loader)
     else:
         raise ValueError(
             f"{name!r} was saved as {names[0]}, which has no language-model head, so it defines no "

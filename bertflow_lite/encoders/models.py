@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from bertflow_lite.devices import find_device
+from bertflow_lite.encoders.folder import read_model, read_tokenizer
 from bertflow_lite.encoders.random_models import is_random_name, load_random
 from bertflow_lite.files import cache_dir, data_file
 from bertflow_lite.hub import hub_model
@@ -35,6 +36,7 @@ __all__ = [
     "ProjectModel",
     "list_models",
     "load_model",
+    "model_folder",
     "packaged_path",
 ]
 
@@ -92,7 +94,8 @@ def load_model(
     Raises
     ------
     ValueError
-        If a packaged name is misspelled, or names word vectors, which are no transformer.
+        If the name is that of word vectors, which are no transformer; or if what the folder holds
+        is no complete transformers model, or one that needs Python code of its own.
     FileNotFoundError
         If the model is not on this machine; the message says how to get it.
     PermissionError, ConnectionError
@@ -110,8 +113,8 @@ def load_model(
     elif is_random_name(name):
         model, tokenizer = load_random(name, str(packaged_path("minilm")), dtype)
     else:
-        folder = str(packaged_path(name)) if name in PACKAGED_MODELS else name
-        model, tokenizer = _from_transformers(name, folder, dtype, download)
+        folder = model_folder(name, download=download)
+        tokenizer, model = read_tokenizer(name, folder), read_model(name, folder, dtype=dtype)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     tokenizer.padding_side = "right"
@@ -120,40 +123,27 @@ def load_model(
     return LoadedModel(name, model.to(find_device(device)), tokenizer, fingerprint)
 
 
-def _from_transformers(
-    name: str, folder: str, dtype: torch.dtype, download: bool
-) -> tuple[Any, Any]:
-    from transformers import AutoModel, AutoTokenizer  # slow to import: only when needed
-    from transformers.utils import logging as transformers_logging
+def model_folder(name: str, *, download: bool = False) -> Path:
+    """Find the folder of a model.
 
-    transformers_logging.disable_progress_bar()  # "Loading weights" is no news for a small model
-    if not Path(folder).is_dir():
-        folder = str(_hub_folder(name, download))
-    verbosity = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()  # its report on missing weights: ours is below
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        if len(tokenizer) <= len(tokenizer.all_special_tokens):
-            raise ValueError("its tokenizer has no words, only special tokens")
-        model, loading = AutoModel.from_pretrained(
-            folder, dtype=dtype, output_loading_info=True, local_files_only=True
-        )
-    except Exception as error:  # the readers of weights and tokenizers raise types of their own
-        raise ValueError(
-            f"the folder {folder!r} does not hold a complete transformers model "
-            f"(config.json, weights, tokenizer): {error}"
-        ) from error
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-    # transformers fills what a file lacks with random numbers.  A pooler often is lacking, since
-    # masked language models have none, and no embedding here passes through it.
-    missing = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
-    if missing:
-        raise ValueError(
-            f"the weights of {name!r} lack {len(missing)} tensors of a {type(model).__name__}, "
-            f"among them {', '.join(missing[:3])}: they belong to another model or are cut short."
-        )
-    return model, tokenizer
+    Parameters
+    ----------
+    name : str
+        A packaged model, a folder, or a hub id.
+    download : bool, default False
+        Allow a hub id that is not in the local hub cache to be fetched.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    FileNotFoundError, PermissionError, ConnectionError
+        As in `load_model`.
+    """
+    folder = packaged_path(name) if name in PACKAGED_MODELS else Path(name)
+    return folder if folder.is_dir() else _hub_folder(name, download)
 
 
 def _hub_folder(name: str, download: bool) -> Path:
@@ -180,18 +170,19 @@ def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
     major = version("transformers").split(".")[0]
     folder = cache_dir() / "models" / f"smollm2-{source.stat().st_size}-transformers-{major}"
     if (folder / "config.json").exists():
-        return _from_transformers("smollm2", str(folder), dtype, download=False)
+        return read_model("smollm2", folder, dtype=dtype), read_tokenizer("smollm2", folder)
     from transformers import AutoModel, AutoTokenizer
 
     logger.info("converting %s to float32, once", source.name)
     options: dict[str, Any] = {"gguf_file": source.name, "local_files_only": True}
-    tokenizer = AutoTokenizer.from_pretrained(str(source.parent), **options)
-    read = AutoModel.from_pretrained(str(source.parent), dtype=torch.float32, **options)
+    place = str(source.parent)
+    tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
+    read = AutoModel.from_pretrained(place, dtype=torch.float32, trust_remote_code=False, **options)
     # transformers marks what it read as quantized and would not save it; the tensors are plain
     # float32 now, so they move into an unmarked model of the same shape.
     config = copy.deepcopy(read.config)
     vars(config).pop("quantization_config", None)
-    model = AutoModel.from_config(config)
+    model = AutoModel.from_config(config, trust_remote_code=False)
     model.load_state_dict(read.state_dict())
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

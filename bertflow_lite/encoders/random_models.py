@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from pathlib import Path
 from typing import Any
 
 import torch
+
+from bertflow_lite.encoders.folder import read_tokenizer
 
 __all__ = ["is_random_name", "load_random"]
 
@@ -51,9 +54,9 @@ def load_random(name: str, folder: str, dtype: torch.dtype = torch.float32) -> t
     ValueError
         If the name is not of one of the two forms, or the width does not divide into heads.
     """
-    from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertModel
+    from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer = read_tokenizer(name, Path(folder))
     if shape := _BERT_NAME.fullmatch(name):
         width, blocks = int(shape[1]), int(shape[2])
         config = BertConfig(
@@ -71,7 +74,10 @@ def load_random(name: str, folder: str, dtype: torch.dtype = torch.float32) -> t
     elif shape := _MINILM_NAME.fullmatch(name):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(shape[1] or 0))
-            model = AutoModel.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+            config = AutoConfig.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+            model = AutoModel.from_config(config, trust_remote_code=False)
     else:
         raise ValueError(
             f"{name!r} is no random model: write random-bert-WIDTHxBLOCKS or random-minilm, and "

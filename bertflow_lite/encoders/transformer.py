@@ -7,7 +7,7 @@ import operator
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -31,6 +31,8 @@ from bertflow_lite.encoders.pooling import (
     pool,
     resolve_layers,
 )
+from bertflow_lite.encoders.recording import let_record, without_recorders
+from bertflow_lite.encoders.trial import all_states, padding_token, try_model
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder, load_glove
 from bertflow_lite.files import cache_dir
 from bertflow_lite.text import check_sentences
@@ -172,8 +174,12 @@ class Encoder:
         self.model = loaded.model
         self.tokenizer = loaded.tokenizer
         self.device: torch.device = next(loaded.model.parameters()).device
-        self.dim = int(loaded.model.config.hidden_size)
-        self.n_layers = int(loaded.model.config.num_hidden_layers)
+        kept = cache_dir() / "trials" if cache else None
+        self._trial = try_model(
+            loaded.name, loaded.model, loaded.tokenizer, loaded.fingerprint, kept
+        )
+        self.dim = self._trial.dim
+        self.n_layers = self._trial.n_states - 1
         self.autocast = autocast_type(precision, self.device)
         self._cache_folder = cache_dir() / "embeddings" if cache else None
         self.max_length = max_length
@@ -188,7 +194,21 @@ class Encoder:
         self._max_length = self._check_max_length(max_length)
         kind = "float32" if self.autocast is None else str(self.autocast).removeprefix("torch.")
         key = f"{self.fingerprint}-len{self._max_length}-{kind}"
+        if not self.mask_works:  # vectors of mixed batches, of an earlier version, are others
+            key += "-equal"
         self._cache = EmbeddingCache(self._cache_folder, key, self.dim)
+
+    @property
+    def mask_works(self) -> bool:
+        """Whether padding leaves vectors alone; else only equal lengths share a batch."""
+        return self._trial.mask
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "model": without_recorders(self.model)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        let_record(self.model)
 
     def __repr__(self) -> str:
         return (
@@ -245,10 +265,8 @@ class Encoder:
         choices = [resolve_layers(choice, self.n_layers + 1) for choice in asked]
         if not choices:
             raise ValueError("layers is an empty list: name at least one layer choice.")
-        if any(choice.pooling == "cls" for choice in choices) and self.tokenizer.cls_token is None:
-            raise ValueError(
-                f"layers 'cls' needs a [CLS] token, and the tokenizer of {self.name!r} has none."
-            )
+        if self._trial.cls and any(choice.pooling == "cls" for choice in choices):
+            raise ValueError(self._trial.cls)
         row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         pooled = self._pooled(list(row_of), choices, progress)
         rows = np.fromiter((row_of[text] for text in texts), dtype=np.intp, count=len(texts))
@@ -287,21 +305,26 @@ class Encoder:
         order = order[lengths[order] > 0]
         while len(order):
             size = batch_size if batch_tokens is None else batch_tokens // int(lengths[order[0]])
-            rows, order = np.split(order, [max(1, size)])
+            rows, order = np.split(order, [self._together(lengths[order], size)])
             yield HiddenStates(rows, *self._run([ids[i] for i in rows], None))
+
+    def _together(self, lengths: NDArray[np.intp], size: int) -> int:
+        """Give how many of the first sentences share a batch: only equals where no mask works."""
+        if not self.mask_works:
+            size = min(size, int((lengths == lengths[0]).cumprod().sum()))
+        return max(1, size)
 
     def _run(
         self, ids: list[list[int]], autocast: torch.dtype | None
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         """Give padded ids, their mask, and every hidden state."""
-        padded, mask = pad_tokens(ids, self.tokenizer.pad_token_id or 0)  # any token would do
+        padded, mask = pad_tokens(ids, padding_token(self.model, self.tokenizer))
         padded, mask = padded.to(self.device), mask.to(self.device)
         with (
             torch.inference_mode(),
             torch.autocast(self.device.type, autocast, enabled=autocast is not None),
         ):
-            found = self.model(input_ids=padded, attention_mask=mask, output_hidden_states=True)
-        return padded, mask, found.hidden_states
+            return padded, mask, all_states(self.model, padded, mask)
 
     def _pooled(
         self, texts: list[str], choices: list[LayerChoice], progress: bool
@@ -371,7 +394,7 @@ class Encoder:
         position = 0
         while position < len(order):
             longest = max(int(lengths[order[position]]), 1)
-            size = max(1, tokens_in_batch // longest)
+            size = self._together(lengths[order[position:]], tokens_in_batch // longest)
             batch = order[position : position + size]
             position += len(batch)
             try:
@@ -409,8 +432,7 @@ class Encoder:
 
     def _check_max_length(self, max_length: int) -> int:
         max_length = _whole(max_length)
-        limit = int(getattr(self.model.config, "max_position_embeddings", max_length))
-        limit = min(limit, self.tokenizer.model_max_length)  # RoBERTa: 512 of its 514 positions
+        limit = self._trial.limit or max_length
         if not 3 <= max_length <= limit:
             raise ValueError(
                 f"max_length is {max_length}; {self.name!r} takes 3 to {limit} tokens."

@@ -8,9 +8,13 @@ even without this package.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import tempfile
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from sklearn.pipeline import Pipeline
 from torch import nn
@@ -18,6 +22,7 @@ from torch import nn
 from bertflow_lite.encoders.pooling import LayerChoice, LayersArgument, resolve_layers
 from bertflow_lite.encoders.sentence_encoder import SentenceEncoder
 from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.encoders.trial import LONG, SHORT
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 
 if TYPE_CHECKING:
@@ -36,7 +41,8 @@ def to_sentence_transformer(
     Parameters
     ----------
     encoder : Encoder, or Pipeline of a SentenceEncoder and calibrators
-        Its weights are copied.  A pipeline says layers and calibrator itself.
+        Its weights are copied; of a choice of one layer, those of the blocks up to it.  A pipeline
+        says layers and calibrator itself.
     layers : str, int or tuple of int, default "last2avg"
         The layer choice that the calibrator was fitted on.
     calibrator : fitted calibrator or Pipeline of such, optional
@@ -45,14 +51,18 @@ def to_sentence_transformer(
     Returns
     -------
     SentenceTransformer
-        On the encoder's device, comparing by cosine.
+        On the encoder's device, comparing by cosine.  One layer may be used in worker processes
+        (``encode(..., device=["cpu", "cpu"])``).  A choice of several needs all hidden states,
+        which transformers records only in the process that loaded the model: a worker refuses,
+        by a KeyError for ``token_embeddings``.
 
     Raises
     ------
     ImportError
         If sentence-transformers 6 or later is not installed.
     ValueError
-        If the encoder is no transformer; if the calibrator is not fitted, or of another width.
+        If the encoder is no transformer, or one that sentence-transformers runs otherwise (which
+        is tried on two sentences); if the calibrator is not fitted, or of another width.
 
     Examples
     --------
@@ -86,7 +96,7 @@ def to_sentence_transformer(
             f"{encoder!r} is no transformer; only transformers become a SentenceTransformer here."
         )
     choice = resolve_layers(layers, encoder.n_layers + 1)
-    modules: list[nn.Module] = [_transformer(encoder), *_plain_pooling(encoder, choice)]
+    modules = _encoder_modules(encoder, choice)
     if calibrator is not None:
         width = int(calibrators_of(calibrator)[0].n_features_in_)
         if width != encoder.dim:
@@ -100,29 +110,79 @@ def to_sentence_transformer(
     )
 
 
-def _plain_pooling(encoder: Encoder, choice: LayerChoice) -> list[nn.Module]:
-    """Average hidden states, then tokens, by modules that sentence-transformers has."""
-    from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
+def _encoder_modules(encoder: Encoder, choice: LayerChoice) -> list[nn.Module]:
+    """Give modules that make the same vectors from sentences, or say why there are none."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    what = f"{encoder.name!r} (a {type(encoder.model).__name__}) cannot be exported"
+    if not encoder.mask_works:
+        raise ValueError(
+            f"{what}: padding changes its vectors, and sentence-transformers pads its batches."
+        )
+    pooling = Pooling(encoder.dim, choice.pooling)
+    expected = encoder.encode([SHORT, LONG], choice.indices)
+    if choice.pooling == "cls":
+        expected = encoder.encode([SHORT, LONG], "cls")
+    failed: object = "it gives other vectors there"
+    for model in _shorter(encoder, choice):
+        try:
+            modules = [_transformer(encoder, model), pooling]
+            if model is None:
+                modules.insert(1, _average(encoder, choice))
+            found = SentenceTransformer(modules=modules, device=str(encoder.device)).encode(
+                [SHORT, LONG], show_progress_bar=False
+            )
+        except Exception as error:  # of sentence-transformers, for a kind it does not know
+            failed = error
+            continue
+        if np.allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max()):
+            return modules
+    raise ValueError(f"{what}: {failed}.")
+
+
+def _shorter(encoder: Encoder, choice: LayerChoice) -> Iterator[Any]:
+    """Give models whose last hidden state may be the one that is asked for, then None for all.
+
+    Only where the hidden states need not be recorded do worker processes give them.  A model of
+    fewer blocks often ends in that state; in others a last normalization comes between.
+    """
+    index = min(choice.indices)
+    if index == max(choice.indices) == encoder.n_layers:
+        yield encoder.model
+    elif index == max(choice.indices):
+        config = copy.deepcopy(encoder.model.config)
+        config.num_hidden_layers = index
+        with contextlib.suppress(Exception), torch.random.fork_rng(devices=[]):
+            model = type(encoder.model)(config).to(encoder.model.dtype)
+            if not model.load_state_dict(encoder.model.state_dict(), strict=False).missing_keys:
+                yield model
+    yield None
+
+
+def _average(encoder: Encoder, choice: LayerChoice) -> nn.Module:
+    """Average hidden states, by a module that sentence-transformers has."""
+    from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
 
     first = min(choice.indices)
     weights = torch.zeros(encoder.n_layers + 1 - first)
     for index in choice.indices:
         weights[index - first] += 1
-    average = WeightedLayerPooling(
+    return WeightedLayerPooling(
         encoder.dim,
         num_hidden_layers=encoder.n_layers,
         layer_start=first,
         layer_weights=nn.Parameter(weights, requires_grad=False),
     )
-    return [average, Pooling(encoder.dim, "cls" if choice.pooling == "cls" else "mean")]
 
 
-def _transformer(encoder: Encoder) -> nn.Module:
-    """Copy an encoder into a module that gives all hidden states."""
+def _transformer(encoder: Encoder, model: Any | None) -> nn.Module:
+    """Copy a model into a module that gives its last hidden state; for None, the encoder's all."""
     from sentence_transformers.base.modules import Transformer
 
+    local = {"local_files_only": True, "trust_remote_code": False}
     with tempfile.TemporaryDirectory() as scratch:
-        encoder.model.save_pretrained(scratch)
+        (model or encoder.model).save_pretrained(scratch)
         encoder.tokenizer.save_pretrained(scratch)
         module = Transformer(
             scratch,
@@ -130,12 +190,13 @@ def _transformer(encoder: Encoder) -> nn.Module:
             modality_config={
                 "text": {"method": "forward", "method_output_name": "last_hidden_state"}
             },
-            module_output_name="token_embeddings",
+            # Where all states are averaged, the last shall not stand in for the average.
+            module_output_name="last_hidden_state" if model is None else "token_embeddings",
             max_seq_length=encoder.max_length,
             unpad_inputs=False,
-            model_kwargs={"dtype": encoder.model.dtype, "local_files_only": True},
-            config_kwargs={"output_hidden_states": True, "local_files_only": True},
-            processor_kwargs={"local_files_only": True},
+            model_kwargs={"dtype": encoder.model.dtype, **local},
+            config_kwargs={"output_hidden_states": model is None, **local},
+            processor_kwargs=local,
         )
     module.model.eval().requires_grad_(False)
     return module

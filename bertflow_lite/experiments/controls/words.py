@@ -225,7 +225,9 @@ def fit_word_encoders(sentences: Sequence[str], dim: int = 384) -> list[Any]:
     """Fit the encoders that count words; those over GloVe have its width, 50."""
     from transformers import AutoTokenizer
 
-    wordpieces = AutoTokenizer.from_pretrained(packaged_path("minilm"), local_files_only=True)
+    wordpieces = AutoTokenizer.from_pretrained(
+        packaged_path("minilm"), local_files_only=True, trust_remote_code=False
+    )
     glove = load_glove()
     encoders: list[Any] = [
         WordCountEncoder("count", "random", dim),

@@ -1,0 +1,288 @@
+"""One small trial of a model: whether it gives what an encoder takes for granted.
+
+An encoder relies on much that a configuration does not say, or says wrongly: that each block gives
+a state for each token, that a sentence's vector does not depend on the sentences beside it, that
+there are positions and embedding rows for what the tokenizer gives.  Two sentences of different
+length, together and each alone, show it in a moment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertflow_lite.encoders.pooling import pad_tokens, pool
+from bertflow_lite.files import write_text
+
+__all__ = ["Trial", "all_states", "try_model"]
+
+logger = logging.getLogger(__name__)
+SHORT = "It rained."
+LONG = "A man who had played the guitar all day put it on a chair, and the dog sat down beside it."
+MOST_TOKENS = 48
+FORMAT = 1  # part of the kept file's name: a change of what is tried must not read old files
+_known: dict[str, Trial] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """What a model was found to do.
+
+    Attributes
+    ----------
+    n_states : int
+        Hidden states: one more than blocks.
+    dim : int
+        Their width.
+    limit : int or None
+        Tokens that it takes at most; None where nothing says so.
+    mask : bool
+        Whether padding leaves a sentence's vector alone.  Where it does not, only sentences of
+        equal length may share a batch.
+    cls : str
+        Why the first token cannot stand for the sentence; empty if it can.
+    """
+
+    n_states: int
+    dim: int
+    limit: int | None
+    mask: bool
+    cls: str
+
+
+def try_model(
+    name: str, model: Any, tokenizer: Any, fingerprint: str, folder: Path | None = None
+) -> Trial:
+    """Try a model on two sentences, once for each fingerprint.
+
+    Parameters
+    ----------
+    name : str
+        What to call it in an error.
+    model, tokenizer
+        As `load_model` gives them.
+    fingerprint : str
+        What the outcome is remembered under, with the version of transformers.
+    folder : Path, optional
+        Where to remember it for other processes; None remembers it in this one only.
+
+    Returns
+    -------
+    Trial
+
+    Raises
+    ------
+    ValueError
+        If it is no text model, or does not fit its tokenizer: one sentence says what is wrong.
+    """
+    key = f"{fingerprint}-{type(model).__name__}-{version('transformers')}-v{FORMAT}"
+    if key in _known:
+        return _known[key]
+    path = None if folder is None else folder / f"{key}.json"
+    found = None
+    if path is not None:
+        try:
+            found = Trial(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):  # not there, or damaged: it is tried again
+            found = None
+    if found is None:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            found = _try(name, model, tokenizer)
+        if path is not None:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_text(path, json.dumps(dataclasses.asdict(found)))
+            except OSError:  # the cache of vectors warns of the same folder
+                logger.debug("the trial of %s cannot be kept in %s", name, path.parent)
+    _known[key] = found
+    return found
+
+
+def all_states(model: Any, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+    """Give every hidden state of a batch.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+    ids, mask : Tensor of int, shape (batch, tokens)
+
+    Returns
+    -------
+    tuple of Tensor, each of shape (batch, tokens, dim)
+
+    Raises
+    ------
+    RuntimeError
+        If the model gives none, as one does that was taken to another process piece by piece.
+    """
+    states = model(input_ids=ids, attention_mask=mask, output_hidden_states=True).get(
+        "hidden_states"
+    )
+    if not states:
+        raise RuntimeError(
+            f"this {type(model).__name__} gives no hidden states. In another process than the one "
+            "that loaded it, use an Encoder or a SentenceEncoder, which bring the model along."
+        )
+    return tuple(states)
+
+
+def _try(name: str, model: Any, tokenizer: Any) -> Trial:
+    kind = f"{name!r} (a {type(model).__name__})"
+    main = getattr(model, "main_input_name", "input_ids")
+    if main != "input_ids":
+        raise ValueError(f"{kind} is no text model: it reads {main}, not the tokens of a sentence.")
+    _check_rows(name, model, tokenizer)
+    stated = _stated_limit(model, tokenizer)
+    most = min(MOST_TOKENS, stated or MOST_TOKENS)
+    rows = [
+        tokenizer(text, truncation=True, max_length=most)["input_ids"] for text in (SHORT, LONG)
+    ]
+    if not 0 < len(rows[0]) < len(rows[1]):
+        raise ValueError(
+            f"the tokenizer of {name!r} gives {len(rows[0])} and {len(rows[1])} tokens for a short "
+            f"and a long sentence, of at most {most}: it cuts off or does not know what it reads."
+        )
+    tables: list[int] = []
+    hooks = [
+        module.register_forward_pre_hook(_watch(len(rows[1]), tables))
+        for module in model.modules()
+        if isinstance(module, nn.Embedding)
+    ]
+    try:
+        alone = [_run(kind, model, tokenizer, [row]) for row in rows]
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for row, (states, _) in zip(rows, alone, strict=True):
+        dim = states[-1].shape[-1]
+        for index, state in enumerate(states):
+            if state.shape != (1, len(row), dim):
+                raise ValueError(
+                    f"{kind} cannot be used: its hidden state {index} has the shape "
+                    f"{tuple(state.shape)} for {len(row)} tokens, where the last block's width is "
+                    f"{dim}; a state needs a vector of one width for each token."
+                )
+    means = [[pool(state, mask, "mean") for state in states] for states, mask in alone]
+    works = _independent(means, _run(kind, model, tokenizer, rows), model)
+    if not works:
+        # The same without padding: the short sentence beside one of equal length.
+        other = rows[1][: len(rows[0]) - 1] + rows[1][-1:]
+        pair = _run(kind, model, tokenizer, [rows[0], other])
+        if not _independent(means[:1], pair, model):
+            raise ValueError(
+                f"{kind} cannot be used: a sentence's vector depends on the other sentences in its "
+                "batch, also on those of equal length."
+            )
+    limits = [limit for limit in (stated, *tables) if limit]
+    return Trial(
+        n_states=len(alone[0][0]),
+        dim=int(alone[0][0][-1].shape[-1]),
+        limit=min(limits) if limits else None,
+        mask=works,
+        cls=_why_no_cls(name, tokenizer, rows, [states[-1] for states, _ in alone]),
+    )
+
+
+def _run(
+    kind: str, model: Any, tokenizer: Any, rows: Sequence[list[int]]
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    device = next(model.parameters()).device
+    ids, mask = (t.to(device) for t in pad_tokens(rows, padding_token(model, tokenizer)))
+    try:
+        return all_states(model, ids, mask), mask
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:  # whatever a model of an unknown kind runs into
+        said = str(error).strip().splitlines()
+        raise ValueError(
+            f"{kind} cannot read a sentence as a text model does: {said[0] if said else error!r}"
+        ) from error
+
+
+def padding_token(model: Any, tokenizer: Any) -> int:
+    """Give the token that fills up a batch; it is masked, so one without a row is replaced."""
+    token = tokenizer.pad_token_id or 0
+    table = model.get_input_embeddings()
+    return token if token < getattr(table, "num_embeddings", token + 1) else 0
+
+
+def _check_rows(name: str, model: Any, tokenizer: Any) -> None:
+    """Refuse a tokenizer that gives tokens without a row in the embedding table."""
+    try:
+        n_rows = model.get_input_embeddings().num_embeddings
+    except (AttributeError, NotImplementedError):  # it embeds in another way; the trial shows it
+        return
+    if len(tokenizer) <= n_rows:
+        return
+    ids = set(tokenizer.get_vocab().values()) - {tokenizer.pad_token_id}
+    if (largest := max(ids)) >= n_rows:
+        raise ValueError(
+            f"the tokenizer of {name!r} numbers its tokens up to {largest}, and the model has "
+            f"{n_rows} embedding rows: they do not belong together."
+        )
+
+
+def _stated_limit(model: Any, tokenizer: Any) -> int | None:
+    """Give the tokens that configuration and tokenizer allow; XLNet writes -1 for no limit."""
+    config = model.config.get_text_config()
+    stated = (getattr(config, "max_position_embeddings", None), tokenizer.model_max_length)
+    limits = [int(limit) for limit in stated if isinstance(limit, int) and 0 < limit < 10**9]
+    return min(limits) if limits else None
+
+
+def _watch(length: int, tables: list[int]) -> Any:
+    """Note how many positions a table has, when positions are what it is asked for.
+
+    Positions are the indices that go up by one; where the first is not 0, as in RoBERTa, whose
+    first two rows are for other ends, so many rows fewer can be used.
+    """
+
+    def look(module: nn.Embedding, given: tuple[Any, ...]) -> None:
+        index = given[0] if given else None
+        if not isinstance(index, Tensor) or index.is_floating_point() or not index.dim():
+            return
+        if index.shape[-1] == length > 4 and bool((index.diff() == 1).all()):
+            tables.append(module.num_embeddings - int(index.min()))
+
+    return look
+
+
+def _independent(
+    alone: list[list[Tensor]], together: tuple[tuple[Tensor, ...], Tensor], model: Any
+) -> bool:
+    """Whether sentences have the vectors in a batch that each has alone, up to rounding.
+
+    Vectors that are no numbers are not judged here: encoding refuses them, layer by layer.
+    """
+    exact = next(model.parameters()).dtype in (torch.float32, torch.float64)
+    states, mask = together
+    for index, state in enumerate(states):
+        for mean, expected in zip(pool(state, mask, "mean"), alone, strict=False):
+            apart = (mean - expected[index][0]).abs().max()
+            if apart > (1e-3 if exact else 5e-2) * expected[index].abs().max():
+                return False
+    return True
+
+
+def _why_no_cls(name: str, tokenizer: Any, rows: list[list[int]], last: list[Tensor]) -> str:
+    if tokenizer.cls_token is None:
+        return f"layers 'cls' needs a [CLS] token, and the tokenizer of {name!r} has none."
+    if any(row[0] != tokenizer.cls_token_id for row in rows):
+        return (
+            f"layers 'cls' takes the first token, and the tokenizer of {name!r} does not put its "
+            f"{tokenizer.cls_token} there."
+        )
+    if torch.allclose(last[0][0, 0], last[1][0, 0], atol=1e-6):
+        return (
+            f"layers 'cls' takes the first token, and in {name!r} it sees nothing of the sentence: "
+            "it is the same for all."
+        )
+    return ""
