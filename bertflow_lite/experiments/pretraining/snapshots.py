@@ -676,7 +676,7 @@ def measure_folder(
     training = read_training(run, partial=partial)
     pairs = load_validation_pairs(data, download=download)
     last = list(training.snapshots.values())[-1]
-    tokenizer = AutoTokenizer.from_pretrained(last, local_files_only=True)
+    tokenizer = AutoTokenizer.from_pretrained(last, local_files_only=True, trust_remote_code=False)
     length = int(training.settings["recipe"]["length"])
     text = open_corpus(corpus, tokenizer, length, download=download, progress=progress)
     place = find_device(device)
