@@ -4,6 +4,7 @@
 - Plotly and MathJax are copied out of the installed packages into the site, only the files that a
   page can load, and of Plotly only what the book's figures need (plotly_parts.py); a page loads
   Plotly only where it has a figure, and draws a figure when it comes near the view.
+- Chapter 5 gets the scripts of its playground, and a strip of its film for who has no JavaScript.
 - Works are cited as Li et al. (2020), with round brackets.
 - What would ask another server is taken out: the loader of sphinx-thebe, and the address from which
   a figure fetches Plotly when it is shown outside the book.
@@ -18,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import film
 import plotly_parts
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -28,6 +30,9 @@ from sphinxcontrib.bibtex.style.referencing.author_year import AuthorYearReferen
 # Of the 24 MB that sphinx-mathjax-offline brings: the build that _config.yml names, the TeX
 # extensions that it may load later, and the fonts.
 MATHJAX_FILES = ("tex-chtml.js", "input/tex/extensions/*.js", "output/chtml/fonts/woff-v2/*.woff")
+# The scripts of chapter 5's playground, in the order in which they build on each other.
+PLAYGROUND = ("random", "layers", "network", "model", "train", "points")
+PLAYGROUND += ("state", "drawing", "pictures", "playground")
 PLOTLY_ADDRESS = re.compile(r"https://cdn\.plot\.ly/[\w.-]*")
 
 
@@ -74,6 +79,9 @@ def copy_libraries(app: Sphinx) -> None:
     library = plotly_parts.without_unused(plotly.read_text(encoding="utf-8"), kinds)
     (static / plotly.name).write_text(library, encoding="utf-8")
 
+    strip = film.strip(Path(app.srcdir, "book", "05_flows.ipynb"))
+    (static / "flow_film.svg").write_text(strip, encoding="utf-8")
+
     mathjax = _package_folder("sphinx-mathjax-offline", "sphinx-mathjax-offline")
     mathjax = mathjax / "static" / "mathjax"
     shutil.rmtree(static / "mathjax", ignore_errors=True)
@@ -96,6 +104,10 @@ def prepare_page(
         # Figures wait for this tag to have loaded: see bertflow_lite/plots.py.
         app.add_js_file("plotly.min.js", loading_method="defer", id="plotly-library")
         context["body"] = PLOTLY_ADDRESS.sub("", body)
+    if 'id="flow-playground"' in body:
+        app.add_css_file("play.css")
+        for part in PLAYGROUND:
+            app.add_js_file(f"flow_{part}.js", loading_method="defer")
     scripts = context["script_files"]
     scripts[:] = [file for file in scripts if not _is_thebe(file)]  # in place: others add to it
     # "Edit this page" leads to the text source; launch buttons look for the notebook beside it.

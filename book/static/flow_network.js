@@ -9,10 +9,28 @@
   function linear(x, weight, inner, outer) {
     const n = x.length / inner, y = new Float64Array(n * outer);
     for (let i = 0; i < n; i++) {
+      const row = i * inner;
       for (let o = 0; o < outer; o++) {
+        const from = o * inner;
         let sum = 0;
-        for (let k = 0; k < inner; k++) sum += weight[o * inner + k] * x[i * inner + k];
+        for (let k = 0; k < inner; k++) sum += weight[from + k] * x[row + k];
         y[i * outer + o] = sum;
+      }
+    }
+    return y;
+  }
+
+  // relu(actnorm(x W^T)) in one pass, where nobody will ask for a gradient.
+  function linearActnormRelu(x, weight, norm, inner) {
+    const outer = norm.dim, n = x.length / inner, y = new Float64Array(n * outer);
+    const scale = norm.scales();
+    for (let i = 0; i < n; i++) {
+      const row = i * inner;
+      for (let o = 0; o < outer; o++) {
+        const from = o * inner;
+        let sum = norm.bias[o];
+        for (let k = 0; k < inner; k++) sum += weight[from + k] * x[row + k];
+        y[i * outer + o] = Math.max(0, sum * scale[o]);
       }
     }
     return y;
@@ -22,12 +40,13 @@
   function linearBackward(x, weight, dy, dWeight, inner, outer) {
     const n = x.length / inner, dx = new Float64Array(x.length);
     for (let i = 0; i < n; i++) {
+      const row = i * inner;
       for (let o = 0; o < outer; o++) {
-        const slope = dy[i * outer + o];
+        const from = o * inner, slope = dy[i * outer + o];
         if (slope === 0) continue; // behind a ReLU that is shut
         for (let k = 0; k < inner; k++) {
-          dWeight[o * inner + k] += slope * x[i * inner + k];
-          dx[i * inner + k] += slope * weight[o * inner + k];
+          dWeight[from + k] += slope * x[row + k];
+          dx[row + k] += slope * weight[from + k];
         }
       }
     }
@@ -35,11 +54,15 @@
   }
 
   function relu(x) {
-    return x.map(function (value) { return value > 0 ? value : 0; });
+    const y = new Float64Array(x.length);
+    for (let k = 0; k < x.length; k++) y[k] = Math.max(0, x[k]);
+    return y;
   }
 
   function reluBackward(dy, x) {
-    return dy.map(function (slope, k) { return x[k] > 0 ? slope : 0; });
+    const dx = new Float64Array(x.length);
+    for (let k = 0; k < x.length; k++) dx[k] = x[k] > 0 ? dy[k] : 0;
+    return dx;
   }
 
   class CouplingNetwork {
@@ -59,6 +82,12 @@
       this.gradients = [...this.ownGradients, ...this.norm1.gradients, ...this.norm2.gradients];
     }
 
+    scales3() {
+      return this.logScale3.map(function (value) {
+        return Math.exp(flow.LOG_SCALE_FACTOR * value);
+      });
+    }
+
     initialize(x) {
       const hidden1 = linear(x, this.weight1, this.inputs, this.width);
       this.norm1.initialize(hidden1);
@@ -67,28 +96,39 @@
     }
 
     forward(x, cache) {
-      const { inputs, outputs, width } = this, inner1 = {}, inner2 = {};
+      const { outputs, width } = this;
+      const active2 = cache ? this.hiddenKept(x, cache) : this.hidden(x);
+      const y = linear(active2, this.weight3, width, outputs), scale3 = this.scales3();
+      for (let k = 0; k < y.length; k++) {
+        y[k] = (y[k] + this.bias3[k % outputs]) * scale3[k % outputs];
+      }
+      if (cache) Object.assign(cache, { x, active2, y });
+      return y;
+    }
+
+    hidden(x) {
+      const active1 = linearActnormRelu(x, this.weight1, this.norm1, this.inputs);
+      return linearActnormRelu(active1, this.weight2, this.norm2, this.width);
+    }
+
+    // The same, step by step, with what the gradient will need.
+    hiddenKept(x, cache) {
+      const { inputs, width } = this, inner1 = {}, inner2 = {};
       const normed1 = this.norm1.forward(linear(x, this.weight1, inputs, width), null, inner1);
       const active1 = relu(normed1);
       const hidden2 = linear(active1, this.weight2, width, width);
       const normed2 = this.norm2.forward(hidden2, null, inner2);
-      const active2 = relu(normed2);
-      const y = linear(active2, this.weight3, width, outputs);
-      for (let k = 0; k < y.length; k++) {
-        const o = k % outputs;
-        y[k] = (y[k] + this.bias3[o]) * Math.exp(flow.LOG_SCALE_FACTOR * this.logScale3[o]);
-      }
-      if (cache) Object.assign(cache, { x, inner1, normed1, active1, inner2, normed2, active2, y });
-      return y;
+      Object.assign(cache, { inner1, normed1, active1, inner2, normed2 });
+      return relu(normed2);
     }
 
     backward(dy, cache) {
       const { inputs, outputs, width } = this;
       const [dWeight1, dWeight2, dWeight3, dBias3, dLogScale3] = this.ownGradients;
-      const dLast = new Float64Array(dy.length);
+      const dLast = new Float64Array(dy.length), scale3 = this.scales3();
       for (let k = 0; k < dy.length; k++) {
         const o = k % outputs;
-        dLast[k] = dy[k] * Math.exp(flow.LOG_SCALE_FACTOR * this.logScale3[o]);
+        dLast[k] = dy[k] * scale3[o];
         dBias3[o] += dLast[k];
         dLogScale3[o] += flow.LOG_SCALE_FACTOR * dy[k] * cache.y[k];
       }
