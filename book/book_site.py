@@ -31,8 +31,10 @@ from sphinxcontrib.bibtex.style.referencing.author_year import AuthorYearReferen
 # extensions that it may load later, and the fonts.
 MATHJAX_FILES = ("tex-chtml.js", "input/tex/extensions/*.js", "output/chtml/fonts/woff-v2/*.woff")
 # The scripts of chapter 5's playground, in the order in which they build on each other.
-PLAYGROUND = ("random", "layers", "network", "model", "train", "points")
-PLAYGROUND += ("state", "drawing", "pictures", "playground")
+PLAYGROUND = (
+    *("random", "layers", "network", "model", "train", "points"),
+    *("state", "drawing", "pictures", "playground"),
+)
 PLOTLY_ADDRESS = re.compile(r"https://cdn\.plot\.ly/[\w.-]*")
 
 

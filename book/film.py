@@ -71,5 +71,6 @@ def _dots(trace: dict[str, Any]) -> str:
 def _numbers(values: Any) -> list[float]:
     """Return the numbers of a trace, which Plotly may have packed."""
     if isinstance(values, dict):
-        return array(TYPES[values["dtype"]], b64decode(values["bdata"])).tolist()
+        packed: array[float] = array(TYPES[values["dtype"]], b64decode(values["bdata"]))
+        return packed.tolist()
     return list(values)
