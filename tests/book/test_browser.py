@@ -119,7 +119,7 @@ def _names() -> list[str]:
 
 
 class Visit:
-    """A page that was opened: what it asked for and what it complained about."""
+    """A page that was opened, with all figures drawn: what it asked for, and its complaints."""
 
     def __init__(self, page: Any, url: str) -> None:
         self.page = page
@@ -133,6 +133,7 @@ class Visit:
         page.goto(url, wait_until="load")
         page.wait_for_function("() => !window.MathJax || !!window.MathJax.startup?.promise")
         page.evaluate("() => window.MathJax?.startup?.promise.then(() => true)")
+        page.evaluate("() => window.bertflowFigures?.drawAll().then(() => true)")
         page.wait_for_function(
             "() => Array.from(document.querySelectorAll('.plotly-graph-div'))"
             ".every(div => div.querySelector('.main-svg'))"
