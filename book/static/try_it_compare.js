@@ -70,7 +70,7 @@
       return found;
     }
 
-    return { read, cosine, compare };
+    return { tokenize, read, cosine, compare };
   }
 
   window.bertflowTryIt.makeComparer = makeComparer;

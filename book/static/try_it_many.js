@@ -24,7 +24,7 @@
     const part = Math.min(Math.abs(cosine), 1);
     const end = cosine < 0 ? ENDS.low : ENDS.high;
     const rgb = ENDS.middle.map((value, i) => Math.round(value + part * (end[i] - value)));
-    return { back: `rgb(${rgb.join(" ")})`, front: part > 0.55 ? "#fff" : "#000" };
+    return { back: `rgb(${rgb.join(" ")})`, front: part > 0.65 ? "#fff" : "#000" };
   }
 
   // The sentences of a text, one a line: {sentences, remarks}.
@@ -181,8 +181,11 @@
       draw();
     }
 
+    // Not disabled meanwhile: a button that is loses the focus.
+    let busy = false;
     async function compareAll() {
-      press.disabled = true;
+      if (busy) return;
+      busy = true;
       const { sentences, remarks } = split(area.value, (line) => read(line));
       for (const [k, text] of sentences.entries()) {
         said.textContent = `Reading sentence ${k + 1} of ${sentences.length} …`;
@@ -196,7 +199,7 @@
         show(sentences);
         said.textContent = [`${sentences.length} sentences were compared.`, ...remarks].join(" ");
       }
-      press.disabled = false;
+      busy = false;
     }
 
     press.addEventListener("click", compareAll);

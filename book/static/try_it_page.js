@@ -63,7 +63,8 @@
         const comparer = await loadComparer();
         const first = showPair(pair, comparer);
         showMany(many, comparer);
-        window.bertflow.compare = comparer.compare;
+        const { tokenize, compare } = comparer;
+        Object.assign(window.bertflow, { tokenize, compare });
         said.textContent = "The model is loaded. It stays in this page until you leave it.";
         button.remove();
         first.focus();
@@ -71,6 +72,7 @@
       } catch (error) {
         said.textContent = `The model could not be loaded: ${error.message}.`;
         button.disabled = false;
+        button.focus();
       }
     });
   }

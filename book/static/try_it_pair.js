@@ -61,21 +61,17 @@
     return text === "-0.00" ? "0.00" : text.replace("-", "\u2212");
   }
 
-  // What a reader should know about how a sentence was read.
-  function notes(sentence, name) {
-    const found = [];
-    if (sentence.broken) {
-      found.push(`The ${name} sentence has half a character in it, which was left out.`);
-    }
-    if (sentence.cut) {
-      found.push(`The ${name} sentence is long: only its first pieces, shown here, were read.`);
-    }
-    if (sentence.unknown) {
-      found.push(
-        `The ${name} sentence has pieces that the model does not know. To it they all look alike: [UNK].`,
-      );
-    }
-    return found;
+  // What a reader should know about how the two sentences were read.
+  const REMARKS = [
+    ["broken", "half a character, which was left out."],
+    ["cut", "more pieces than the model takes: only those shown here were read."],
+    ["unknown", "pieces that the model does not know. To it these all look alike: [UNK]."],
+  ];
+  function remarksOn([first, second]) {
+    return REMARKS.filter(([what]) => first[what] || second[what]).map(function ([what, words]) {
+      if (first[what] && second[what]) return `Both sentences have ${words}`;
+      return `The ${first[what] ? "first" : "second"} sentence has ${words}`;
+    });
   }
 
   function pieceList(sentence, name) {
@@ -143,7 +139,7 @@
     function answer() {
       const found = comparer.compare(one.value, two.value);
       const sentences = [one.value, two.value].map(comparer.read);
-      const remarks = ["first", "second"].flatMap((name, k) => notes(sentences[k], name));
+      const remarks = remarksOn(sentences);
       const lists = ["first", "second"].map((name, k) => pieceList(sentences[k], name));
       if (found.message) {
         said.textContent = [found.message, ...remarks].join(" ");
