@@ -83,7 +83,11 @@
       element("figcaption", {}, label),
       element(
         "div",
-        { className: "try-it-scroll", tabIndex: 0, role: "region", ariaLabel: label },
+        {
+          className: "try-it-scroll",
+          tabIndex: 0,
+          attributes: { role: "region", "aria-label": label },
+        },
         whole,
       ),
     );
@@ -137,7 +141,10 @@
       `Your sentences, one a line, ${MOST} at most`,
     );
     const press = element("button", { type: "button", id: "bertflow-compare" }, "Compare them");
-    const said = element("p", { className: "try-it-said", role: "status", ariaLive: "polite" });
+    const said = element("p", {
+      className: "try-it-said",
+      attributes: { role: "status", "aria-live": "polite" },
+    });
     const results = element("div");
 
     function show(sentences) {

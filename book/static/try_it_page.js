@@ -50,7 +50,10 @@
       { type: "button", id: "bertflow-load" },
       `Load the model (${size} MB)`,
     );
-    const said = element("p", { className: "try-it-said", role: "status", ariaLive: "polite" });
+    const said = element("p", {
+      className: "try-it-said",
+      attributes: { role: "status", "aria-live": "polite" },
+    });
     for (const each of [pair, many]) {
       each.replaceChildren(element("p", {}, "The boxes stand here once the model is loaded."));
     }

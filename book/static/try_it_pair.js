@@ -133,7 +133,10 @@
   function showPair(place, comparer) {
     const [labelOne, one] = box("bertflow-one", "First sentence");
     const [labelTwo, two] = box("bertflow-two", "Second sentence");
-    const said = element("p", { className: "try-it-said", role: "status", ariaLive: "polite" });
+    const said = element("p", {
+      className: "try-it-said",
+      attributes: { role: "status", "aria-live": "polite" },
+    });
     const details = element("div");
 
     function answer() {
@@ -178,7 +181,10 @@
     );
     const group = element(
       "div",
-      { className: "try-it-examples", role: "group", ariaLabel: "Examples that surprise" },
+      {
+        className: "try-it-examples",
+        attributes: { role: "group", "aria-label": "Examples that surprise" },
+      },
       ...examples,
     );
     place.replaceChildren(group, labelOne, one, labelTwo, two, said, details);
