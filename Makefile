@@ -68,7 +68,7 @@ format: $(BIN)/.test  ## rewrite the Python files in the project's style
 clean:  ## remove what was built (add .venv by hand: rm -r .venv)
 	rm -rf _build build dist .mypy_cache .ruff_cache .pytest_cache
 
-$(PAGES): $(BIN)/.book _config.yml _toc.yml $(shell find book bertflow_lite -type f -not -path '*/.*' -not -path '*/__pycache__/*')
+$(PAGES): $(BIN)/.book _config.yml _toc.yml $(shell find book bertflow_lite data/models data/try_it -type f -not -path '*/.*' -not -path '*/__pycache__/*')
 	rm -rf _build/html _build/.doctrees
 	$(BIN)/jupyter-book build -W -n --keep-going --quiet .
 	@touch $@

@@ -20,6 +20,7 @@ def _is_stale() -> bool:
     if not stamp.exists():
         return True
     read = [*(ROOT / "book").rglob("*"), *(ROOT / "bertflow_lite").rglob("*.py")]
+    read += [path for name in ("models", "try_it") for path in (ROOT / "data" / name).rglob("*")]
     files = [path for path in read if "__pycache__" not in path.parts]
     newest = max(path.stat().st_mtime for path in [*files, ROOT / "_config.yml", ROOT / "_toc.yml"])
     return newest > stamp.stat().st_mtime
