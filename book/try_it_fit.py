@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors.numpy import save
-
-import bertflow_lite as bf
 from bertflow_lite.encode import Encoder
 from bertflow_lite.experiments.token_weights import encode_weighted, token_idf
 from bertflow_lite.nli.data import load_nli_sentences
 from bertflow_lite.runs import provenance, write_json
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+import bertflow_lite as bf
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "data" / "try_it"
