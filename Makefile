@@ -1,5 +1,6 @@
-# The two commands are `make book` (read) and `make test` (check everything).
-# PYTHON=... chooses the interpreter; PIP_ARGS=... is handed to every pip install.
+# The two commands are `make book` (read) and `make test` (check).
+# PYTHON=... chooses the interpreter; PIP_ARGS=... is handed to every pip install; WORKERS=... says how
+# many processes run the tests; TEST_ARGS=... is handed to pytest.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
@@ -9,20 +10,38 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 PAGES := _build/html/.built
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --durations=25
 
-.PHONY: help book test run check handouts links bench lint format clean
+# Unpacked models are kept between runs; everything else is made anew.
+export BERTFLOW_TEST_CACHE ?= $(CURDIR)/.pytest_cache/bertflow
+
+.PHONY: help book test test-all test-quick run check handouts links bench lint format clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 book: $(PAGES)  ## build the book and print its address
 	@echo "The book is at file://$(CURDIR)/_build/html/index.html"
 
-test: $(BIN)/.test $(PAGES)  ## everything CI runs: format, lint, types, tests, notebooks, pages
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest
+# Types are checked beside the tests; what mypy has to say comes after them, and fails the target.
+define check
+	@echo "Checking format, lint, types and tests: about $(1) on 2 free cores ..."
+	@$(BIN)/ruff format --quiet --check . && $(BIN)/ruff check --quiet .
+	@mkdir -p _build; $(BIN)/mypy >_build/mypy.log 2>&1 & types=$$!; \
+	tests=0; $(PYTEST) $(2) $(TEST_ARGS) || tests=$$?; \
+	wait $$types || { cat _build/mypy.log; echo "The types do not fit: see above."; tests=1; }; \
+	exit $$tests
+endef
+
+test: $(BIN)/.test $(PAGES)  ## everything that CI runs: format, lint, types, tests, chapters, pages
+	$(call check,10 minutes,)
+
+test-all: $(BIN)/.test $(PAGES)  ## the same with all examples, and the notebooks in their kernels
+	$(call check,20 minutes,--hypothesis-profile=all --nbval)
+
+test-quick: $(BIN)/.test  ## the same without the book and without what takes long
+	$(call check,3 minutes,--ignore=tests/book --ignore=book -m "not slow and not data and not book")
 
 run: $(BIN)/.test  ## regenerate the notebooks from their .md sources and execute them all
 	$(BIN)/python book/notebooks.py run

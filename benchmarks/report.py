@@ -82,16 +82,18 @@ def memory(result: Result) -> str:
     return table(head, rows) + "\n\n" + machine(result)
 
 
-def streaming(result: Result) -> str:
+def mapped(result: Result) -> str:
     rows = [
         [
             f"{row['kind']}, {row['rows']:,} rows",
             f"{row['fit_cpu_seconds']:.1f}",
             f"{row['peak_megabytes']:.0f}",
+            f"{row['peak_megabytes'] - row['start_megabytes']:.0f}",
         ]
         for row in result["rows"]
     ]
-    return table(["what", "fit, CPU s", "peak, MB"], rows) + "\n\n" + machine(result)
+    head = ["what", "fit, CPU s", "peak, MB", "above the start, MB"]
+    return table(head, rows) + "\n\n" + machine(result)
 
 
 def pretraining(result: Result) -> str:
@@ -107,7 +109,7 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "flow": flow,
     "encode": encode,
     "memory": memory,
-    "streaming": streaming,
+    "mapped": mapped,
     "pretraining": pretraining,
 }
 

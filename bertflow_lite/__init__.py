@@ -14,8 +14,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # at run time `__getattr__` imports them, each when it is first used
-    from bertflow_lite.artifacts import load as load_calibrator
-    from bertflow_lite.artifacts import save as save_calibrator
     from bertflow_lite.calibrators import make_calibrator
     from bertflow_lite.calibrators.flow_calibrator import PRESETS, FlowCalibrator
     from bertflow_lite.calibrators.linear import Standardizer, TopDirectionRemover, Whitener
@@ -29,10 +27,11 @@ if TYPE_CHECKING:  # at run time `__getattr__` imports them, each when it is fir
     from bertflow_lite.encoders.transformer import Encoder, load_encoder
     from bertflow_lite.encoders.word_vectors import WordVectorEncoder
     from bertflow_lite.experiments.runs import load_run
+    from bertflow_lite.export.pipeline import load, save
     from bertflow_lite.export.sentence_transformers import to_sentence_transformer
     from bertflow_lite.flow import Glow
     from bertflow_lite.measures.diagnosis import diagnose
-    from bertflow_lite.measures.model_selection import PairSimilarity, pair_rows, pair_scorer
+    from bertflow_lite.measures.model_selection import pair_scorer
     from bertflow_lite.measures.scores import (
         bootstrap_difference,
         bootstrap_interval,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:  # at run time `__getattr__` imports them, each when it is fir
         score_sts,
     )
     from bertflow_lite.measures.similarity import cosine, nearest, spearman
-    from bertflow_lite.streaming import EmbeddingStream
 
 try:
     __version__ = version("bertflow-lite")
@@ -51,11 +49,9 @@ except PackageNotFoundError:  # used from a checkout that is not installed
 __all__ = [
     "LAYER_NAMES",
     "PRESETS",
-    "EmbeddingStream",
     "Encoder",
     "FlowCalibrator",
     "Glow",
-    "PairSimilarity",
     "SentenceEncoder",
     "SentencePairs",
     "Standardizer",
@@ -68,18 +64,17 @@ __all__ = [
     "diagnose",
     "list_datasets",
     "list_models",
-    "load_calibrator",
+    "load",
     "load_encoder",
     "load_run",
     "load_sts",
     "make_calibrator",
     "nearest",
     "pair_cosines",
-    "pair_rows",
     "pair_scorer",
     "read_pairs",
     "read_sentences",
-    "save_calibrator",
+    "save",
     "score_similarities",
     "score_sts",
     "spearman",
@@ -88,7 +83,6 @@ __all__ = [
 
 # Where each public name lives.  Torch takes seconds to import: `--help` shall not wait for it.
 _HOMES = {
-    "artifacts": "load_calibrator=load save_calibrator=save",
     "calibrators": "make_calibrator",
     "calibrators.flow_calibrator": "PRESETS FlowCalibrator",
     "calibrators.linear": "Standardizer TopDirectionRemover Whitener",
@@ -102,14 +96,14 @@ _HOMES = {
     "encoders.transformer": "Encoder load_encoder",
     "encoders.word_vectors": "WordVectorEncoder",
     "experiments.runs": "load_run",
+    "export.pipeline": "load save",
     "export.sentence_transformers": "to_sentence_transformer",
     "flow": "Glow",
     "measures.diagnosis": "diagnose",
-    "measures.model_selection": "PairSimilarity pair_rows pair_scorer",
+    "measures.model_selection": "pair_scorer",
     "measures.scores": "bootstrap_difference bootstrap_interval pair_cosines score_similarities "
     "score_sts",
     "measures.similarity": "cosine nearest spearman",
-    "streaming": "EmbeddingStream",
 }
 _ORIGIN = {
     entry.partition("=")[0]: (module, entry.rpartition("=")[2])

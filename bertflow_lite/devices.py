@@ -1,4 +1,4 @@
-"""When memory runs out: to know it, and to say what would have fitted."""
+"""Where and in which precision to compute: device, type, memory; arrays out of tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ __all__ = [
 ]
 
 
-def _autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
+def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
+    """Give the type that a forward pass computes in; None is that of the weights."""
     types = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": None}
     if precision == "auto":
         gains = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -108,6 +109,14 @@ def to_numpy(values: ArrayLike, what: str) -> NDArray[Any]:
             "by encoder.encode.)"
         )
     return array
+
+
+def as_array(x: Any) -> Any:
+    """Turn a torch tensor, on any device and of any float type, into an array; else give x."""
+    if not hasattr(x, "detach"):
+        return x
+    x = x.detach().cpu()
+    return (x if x.dtype.itemsize == 8 else x.float()).numpy()  # NumPy has no bfloat16
 
 
 class OutOfMemoryError(MemoryError):

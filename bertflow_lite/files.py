@@ -1,17 +1,22 @@
-"""Where things lie on this machine: the cache, and the small files that the package carries."""
+"""Where things lie on this machine, writing them whole, and reading large arrays row by row."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["replacing", "write_json"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["MappedRows", "map_rows", "put_folder", "replacing", "write_json", "write_rows"]
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -178,3 +183,161 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         if isinstance(error, OSError) and error.errno and error.filename in (None, scratch):
             error.filename, error.filename2 = os.fspath(path), None
         raise
+
+
+def put_folder(scratch: Path, folder: Path) -> None:
+    """Rename a complete folder to its name; what was there goes only when that has worked.
+
+    Parameters
+    ----------
+    scratch : Path
+        The complete folder, on the same disk.
+    folder : Path
+        The name that it shall have.
+
+    Raises
+    ------
+    OSError
+        If it cannot be renamed; then the old folder is in its place again.
+    """
+    old = folder.with_name(f".{folder.name}-{os.getpid()}-old")
+    with contextlib.suppress(FileNotFoundError):  # there is none
+        folder.rename(old)
+    try:
+        scratch.rename(folder)
+    except BaseException:
+        if old.exists():
+            old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+# Up to this many bytes a mapped array is read whole, and is then an array like any other.
+READ_WHOLE = 256 * 2**20
+# Rows read at a time of one that is larger.
+BLOCK_ROWS = 4096
+# Mapped pages count as memory of the process: they are given back after this many single rows,
+# each of which brings up to 64 kB of the file along.
+ROWS_AT_HAND = 1024
+
+
+class MappedRows:
+    """Rows of an array on disk, read as copies, so that memory stays bounded.
+
+    Parameters
+    ----------
+    array : ndarray, shape (n, dim)
+        Memory-mapped.
+    """
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array = array
+        self._taken = 0
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def blocks(self) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Give all rows in order, in blocks, each with the number of its first row."""
+        for start in range(0, len(self.array), BLOCK_ROWS):
+            block = np.array(self.array[start : start + BLOCK_ROWS])
+            self._release()
+            yield start, block
+
+    def take(self, rows: NDArray[np.intp]) -> NDArray[Any]:
+        """Give the rows with these numbers."""
+        found: NDArray[Any] = self.array[rows]
+        self._taken += len(rows)
+        if self._taken >= ROWS_AT_HAND:
+            self._taken = 0
+            self._release()
+        return found
+
+    def _release(self) -> None:
+        """Give the mapped pages back to the system, which keeps them in its own cache.
+
+        Not those of a copy-on-write map (mode "c"), whose changes live only in these pages; nor
+        on Windows, which has no such call.
+        """
+        base: Any = self.array
+        mode = None
+        while isinstance(base, np.ndarray):
+            mode = getattr(base, "mode", None) or mode
+            base = base.base
+        if isinstance(base, mmap.mmap) and mode in ("r", "r+", "w+") and hasattr(base, "madvise"):
+            base.madvise(mmap.MADV_DONTNEED)
+
+
+def map_rows(x: Any) -> MappedRows | NDArray[Any] | None:
+    """Open what lies on disk: a path, or an array that is memory-mapped.
+
+    Parameters
+    ----------
+    x : anything
+        What a caller handed in as embeddings.
+
+    Returns
+    -------
+    MappedRows, ndarray or None
+        The array itself where it is small (`READ_WHOLE`); None for what is not on disk.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is no ``.npy`` file of numbers, or was cut.
+    """
+    if isinstance(x, str | os.PathLike):
+        path = Path(x)
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no file {os.fspath(path)!r} with embeddings.")
+        if path.suffix != ".npy":
+            raise ValueError(
+                f"{path.name!r}: embeddings are read from a .npy file, which numpy.save writes."
+            )
+        try:
+            x = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise ValueError(
+                f"{path.name!r} was cut, or is no .npy file of numbers: write it again."
+            ) from error
+    elif not isinstance(x, np.memmap):
+        return None
+    if x.ndim != 2 or x.nbytes <= READ_WHOLE:
+        return np.array(x)
+    return MappedRows(x)
+
+
+def write_rows(path: str | os.PathLike[str], n_rows: int, blocks: Iterator[NDArray[Any]]) -> Path:
+    """Write blocks of rows as one ``.npy`` file, which appears when it is complete.
+
+    Parameters
+    ----------
+    path : str or path
+        Ends in ``.npy``; a file that is there is replaced.
+    n_rows : int
+        Of all blocks together.
+    blocks : iterator of ndarray, shape (rows, dim)
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    ValueError
+        For another ending.
+    """
+    path = Path(path)
+    if path.suffix != ".npy":
+        raise ValueError(f"{path.name!r} must end in .npy, the format that is written.")
+    with replacing(path) as file:
+        for number, block in enumerate(blocks):
+            block = np.ascontiguousarray(block)
+            if not number:
+                header = np.lib.format.header_data_from_array_1_0(block)
+                shape = (n_rows, *block.shape[1:])
+                np.lib.format.write_array_header_1_0(file, {**header, "shape": shape})
+            file.write(block.data)
+    return path

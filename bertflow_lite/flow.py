@@ -593,6 +593,19 @@ class Glow(nn.Module):
             if level < len(self.splits):
                 sample = self.splits[level](sample)[0]
 
+    def check_state(self) -> None:
+        """Raise ValueError if a permutation or a rotation that was loaded is none."""
+        for module in self.modules():
+            if isinstance(module, Permutation):
+                whole = torch.arange(len(module.order), device=module.order.device)
+                orders = torch.equal(module.order.sort().values, whole)
+                if not orders or not torch.equal(module.restore, torch.argsort(module.order)):
+                    raise ValueError("a permutation is no order of the dimensions")
+            elif isinstance(module, Rotation):
+                matrix = module.matrix.double()
+                if (matrix @ matrix.T - torch.eye(len(matrix)).to(matrix)).abs().max() > 1e-3:
+                    raise ValueError("a rotation is none: its inverse would be wrong")
+
     def weight_like(self) -> Tensor | None:
         """Give some tensor of the flow's device and dtype; None if it holds no real number.
 

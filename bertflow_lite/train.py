@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,15 +22,13 @@ from tqdm import tqdm
 from bertflow_lite.devices import OutOfMemoryError, is_out_of_memory, largest_that_fits
 from bertflow_lite.flow import Glow
 
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
 __all__ = [
     "FlatParameters",
     "FlowHistory",
     "NonFiniteLossError",
     "ReleasedCodeAdam",
     "bits_per_dim",
+    "shuffled_batches",
     "train_flow",
 ]
 
@@ -100,7 +98,6 @@ def train_flow(
     progress: bool = False,
     steps: int | None = None,
     history: FlowHistory | None = None,
-    accelerator: Accelerator | None = None,
 ) -> FlowHistory:
     """Train ``flow`` in place on ``data`` by maximum likelihood.
 
@@ -131,10 +128,6 @@ def train_flow(
         Steps in an epoch, for the progress bar, where ``data`` is a function.
     history : FlowHistory, optional
         Filled as training goes, for the caller who is interrupted.
-    accelerator : accelerate.Accelerator, optional
-        Train with the other processes it knows: each takes its share of every batch, and the
-        gradients are averaged, so that the steps are those of one process up to rounding.  All
-        must be given the same data and settings.
 
     Returns
     -------
@@ -166,16 +159,17 @@ def train_flow(
     if isinstance(data, Tensor):
         batch_size = min(batch_size, n_rows)
         steps = n_rows // batch_size
-        batches_of = _shuffled(data, batch_size, seed)
+        batches_of = shuffled_batches(data.__getitem__, n_rows, batch_size, seed)
     else:
         batches_of = data
-    loss_of: nn.Module = _Loss(flow)
-    if accelerator is not None:
-        loss_of = accelerator.prepare(loss_of)
+    scale = 1 / (flow.dim * math.log(2))
+
+    def loss_of(batch: Tensor) -> Tensor:
+        """Bits per dimension of a batch, Eq. 4 with its sign turned."""
+        return -flow.log_prob(batch).mean() * scale
+
     flat = FlatParameters(parameters)
     step_optimizer = _make_optimizer(optimizer, [flat.vector], learning_rate)
-    if accelerator is not None:
-        step_optimizer = accelerator.prepare(step_optimizer)
     clip_at = math.inf if max_grad_norm is None else max_grad_norm
     started = time.perf_counter()
     total = steps and epochs * steps
@@ -185,21 +179,15 @@ def train_flow(
             before = history.steps
             for batch in batches_of(epoch):
                 try:
-                    if accelerator is None:
-                        loss = loss_of(batch)
-                        mean_loss = loss
-                        loss.backward()
-                    else:
-                        loss = loss_of(_share(batch, accelerator))
-                        mean_loss = accelerator.reduce(loss.detach(), reduction="mean")
-                        accelerator.backward(loss)
+                    loss = loss_of(batch)
+                    loss.backward()
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise
                     raise _out_of_memory(loss_of, batch, history.steps) from error
                 flat.take_gradients()
                 norm = torch.nn.utils.clip_grad_norm_([flat.vector], clip_at)
-                value = mean_loss.item()
+                value = loss.item()
                 if not (math.isfinite(value) and math.isfinite(norm)):
                     raise NonFiniteLossError(
                         f"the loss is {value} and its gradient's norm {norm:g} at step "
@@ -234,7 +222,9 @@ def check_clipping(max_grad_norm: Any) -> None:
         )
 
 
-def _out_of_memory(loss_of: nn.Module, batch: Tensor, step: int) -> OutOfMemoryError:
+def _out_of_memory(
+    loss_of: Callable[[Tensor], Tensor], batch: Tensor, step: int
+) -> OutOfMemoryError:
     """Find a batch that fits, for the advice; its gradients are thrown away."""
     fits = largest_that_fits(len(batch), lambda size: loss_of(batch[:size]).backward())
     advice = f"batch_size={fits} fits" if fits else "not even one row fits: take a smaller width"
@@ -243,41 +233,32 @@ def _out_of_memory(loss_of: nn.Module, batch: Tensor, step: int) -> OutOfMemoryE
     )
 
 
-class _Loss(nn.Module):
-    """The loss of a batch, as a module: processes average the gradients of what ``forward`` does.
+def shuffled_batches(
+    take: Callable[[Tensor], Tensor], n_rows: int, batch_size: int, seed: int
+) -> Callable[[int], Iterator[Tensor]]:
+    """Give what makes the batches of an epoch: each row once, in random order.
 
-    Bits per dimension, Eq. 4 with its sign turned.
+    The last, incomplete batch is left out.
+
+    Parameters
+    ----------
+    take : callable
+        Gives the rows whose numbers it is given, a Tensor of int64.
+    n_rows, batch_size, seed : int
+
+    Returns
+    -------
+    callable
+        Takes the epoch's number.
     """
-
-    def __init__(self, flow: Glow) -> None:
-        super().__init__()
-        self.flow = flow
-        self.scale = 1 / (flow.dim * math.log(2))
-
-    def forward(self, batch: Tensor) -> Tensor:
-        return -self.flow.log_prob(batch).mean() * self.scale
-
-
-def _shuffled(data: Tensor, batch_size: int, seed: int) -> Callable[[int], Iterator[Tensor]]:
     generator = torch.Generator().manual_seed(seed)
 
     def batches(epoch: int) -> Iterator[Tensor]:
-        order = torch.randperm(len(data), generator=generator).to(data.device)
-        for start in range(0, len(data) - batch_size + 1, batch_size):
-            yield data[order[start : start + batch_size]]
+        order = torch.randperm(n_rows, generator=generator)
+        for start in range(0, n_rows - batch_size + 1, batch_size):
+            yield take(order[start : start + batch_size])
 
     return batches
-
-
-def _share(batch: Tensor, accelerator: Accelerator) -> Tensor:
-    """Take this process's rows of a batch: as many as the others take, so that means agree."""
-    processes = accelerator.num_processes
-    if len(batch) % processes:
-        raise ValueError(
-            f"a batch of {len(batch)} rows cannot be shared equally by {processes} processes: "
-            f"choose a batch_size that {processes} divides, and at least that many rows."
-        )
-    return batch[accelerator.process_index :: processes]
 
 
 class ReleasedCodeAdam(torch.optim.Optimizer):

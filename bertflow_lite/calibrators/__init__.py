@@ -5,10 +5,17 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
+from sklearn.pipeline import make_pipeline
+
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.calibrators.linear import Standardizer, TopDirectionRemover, Whitener
 
-__all__ = ["make_calibrator"]
+__all__ = ["CALIBRATORS", "make_calibrator"]
+
+CALIBRATORS: dict[str, Any] = {
+    cls.short: cls for cls in (Standardizer, TopDirectionRemover, Whitener, FlowCalibrator)
+}
+"""The calibrators by the short names that the command line writes."""
 
 
 def make_calibrator(name: str, *, random_state: int = 0, progress: bool = False) -> Any | None:
@@ -41,8 +48,6 @@ def make_calibrator(name: str, *, random_state: int = 0, progress: bool = False)
     >>> make_calibrator("flow:recommended").rotation
     'pca'
     """
-    from sklearn.pipeline import make_pipeline
-
     if "+" in name:
         steps = [
             make_calibrator(part, random_state=random_state, progress=progress)
@@ -51,22 +56,11 @@ def make_calibrator(name: str, *, random_state: int = 0, progress: bool = False)
         steps = [step for step in steps if step is not None]
         return make_pipeline(*steps) if steps else None
     kind, _, setting = name.partition(":")
-    try:
-        if kind == "none" and not setting:
-            return None
-        if kind == "sn" and not setting:
-            return Standardizer()
-        if kind == "natsv":
-            return TopDirectionRemover(int(setting or 1))
-        if kind == "whiten":
-            return Whitener(int(setting) if setting else None)
-    except ValueError:
-        raise ValueError(f"{name!r}: {setting!r} is not a whole number.") from None
-    if kind == "flow":
-        return FlowCalibrator.from_preset(
-            setting or "paper", random_state=random_state, progress=progress
-        )
-    known = ("none", "sn", "natsv", "whiten", "flow")
+    if kind == "none" and not setting:
+        return None
+    if kind in CALIBRATORS:
+        return CALIBRATORS[kind]._from_short(setting, random_state=random_state, progress=progress)
+    known = ("none", *CALIBRATORS)
     close = difflib.get_close_matches(kind, known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise ValueError(f"no calibrator {name!r}; there are {', '.join(known)}.{hint}")

@@ -1,4 +1,4 @@
-"""What all calibrators share: checked input, streams, dimensions without spread."""
+"""What all calibrators share: checked input, saving, moments, dimensions without spread."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import contextlib
 import operator
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from numbers import Real
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn import get_config
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
+from tqdm import tqdm
 
-from bertflow_lite.sources import to_numpy
-from bertflow_lite.streaming import EmbeddingStream, as_stream
+from bertflow_lite.devices import as_array
+from bertflow_lite.files import MappedRows, map_rows, write_rows
+from bertflow_lite.saving import Arrays, Savable, typed
 
 FloatArray = NDArray[np.floating[Any]]
 
-__all__ = ["DeadDimensionWarning", "RowSample", "RunningMoments", "find_live"]
+__all__ = ["DeadDimensionWarning", "RunningMoments", "find_live"]
 
 # A dimension is dead when its spread is this far below the typical one ...
 RELATIVE_SPREAD = 1e-6
@@ -98,134 +98,116 @@ def mean_std(x: FloatArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return mean, std
 
 
-class _Calibrator(TransformerMixin, BaseEstimator):
-    """What all calibrators share: input checks (finite floats, rows that differ), and streams."""
+class _Calibrator(Savable, TransformerMixin, BaseEstimator):
+    """What all calibrators share: input checks (finite floats, rows that differ), and saving."""
 
+    short: ClassVar[str] = ""
+    """Name on the command line (`make_calibrator`)."""
+    summary: ClassVar[str] = ""
+    """What it does to a vector, for model cards."""
     _least_features = 1
-    _fitted_settings: dict[str, Any] | None = None  # those of the fit, for `save` to compare
-    _origin: dict[str, Any] | None = None  # of one that was loaded: what it was fitted for and on
+    _fitted_settings: dict[str, Any] | None = None  # those of the fit, to compare when saving
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "mean_")
 
-    def transform(self, X: Any) -> Any:
+    @classmethod
+    def _from_short(cls, setting: str, **options: Any) -> Self:
+        """Make one from what follows its short name; ``options`` are those of a flow."""
+        if setting:
+            raise ValueError(f"{cls.short!r} takes no setting.")
+        return cls()
+
+    def transform(self, X: Any, out: str | os.PathLike[str] | None = None) -> Any:
         """Calibrate embeddings.
 
         Parameters
         ----------
-        X : array or Tensor, shape (n, dim); or EmbeddingStream, path or iterator of such arrays
-            Embeddings; finite.
+        X : array or Tensor, shape (n, dim); or path of a ``.npy`` file
+            Embeddings; finite.  A file or a memory-mapped array that is large is read block by
+            block.
+        out : str or path, optional
+            Write the result to this ``.npy`` file, block by block, and give it memory-mapped.
 
         Returns
         -------
-        ndarray, shape (n, dim) (of a `Whitener`: (n, n_kept)); or EmbeddingStream
-            float64 for float64 input, else float32.  A stream gives a stream, computed when it is
-            read: write it with its `~EmbeddingStream.save`.
+        ndarray, shape (n, dim) (of a `Whitener`: (n, n_kept))
+            float64 for float64 input, else float32.
         """
         check_is_fitted(self)
-        stream = as_stream(X)
-        if stream is None:
-            return self._transform(self._check(X, reset=False))
-        mapped = stream.map(lambda block: self._transform(self._check(block, reset=False)))
-        if isinstance(X, np.ndarray):
-            return mapped.read()
-        asked = getattr(self, "_sklearn_output_config", {})
-        asked = asked.get("transform", get_config()["transform_output"])
-        if asked != "default":
-            raise ValueError(
-                f"set_output(transform={asked!r}) makes a frame, and a stream cannot be one: "
-                "transform an array, or use set_output(transform='default')."
-            )
-        return mapped
-
-    def save(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        encoder: Any = None,
-        layers: Any = None,
-        data: Any = None,
-        overwrite: bool = False,
-    ) -> Path:
-        """Save to a folder: weights, settings and a model card.
-
-        Parameters
-        ----------
-        folder : str or path
-            Where to; made if missing.
-        encoder, layers, data : optional
-            What it was fitted for and on; a calibrator that was loaded remembers it (see
-            `artifacts.save`).
-        overwrite : bool, default False
-            Replace a calibrator that is there already.
-
-        Returns
-        -------
-        Path
-            The folder.
-
-        Raises
-        ------
-        ValueError, FileExistsError
-            As `artifacts.save`.
-        """
-        from bertflow_lite.artifacts import save  # it imports this module
-
-        return save(self, folder, encoder=encoder, layers=layers, data=data, overwrite=overwrite)
-
-    @classmethod
-    def load(
-        cls,
-        folder: str | os.PathLike[str],
-        *,
-        encoder: Any = None,
-        layers: Any = None,
-        device: Any = "cpu",
-    ) -> Self:
-        """Load what `save` wrote.
-
-        Parameters
-        ----------
-        folder : str or path
-            The folder.
-        encoder, layers : optional
-            What shall be used with it; refused unless it was fitted for them.  Pass both.
-        device : str or torch.device, default "cpu"
-            Where a flow shall run.
-
-        Returns
-        -------
-        calibrator
-            Of this class.
-
-        Raises
-        ------
-        FileNotFoundError, ValueError
-            As `artifacts.load`; ValueError also if the folder holds another kind of calibrator.
-
-        Warns
-        -----
-        UserWarning
-            As `artifacts.load`: if the encoder cuts sentences at another length than in the fit,
-            or ``layers`` is not given and the fit was for others than the default.
-        """
-        from bertflow_lite.artifacts import load_checked
-
-        loaded = load_checked(folder, encoder, layers, device)
-        if not isinstance(loaded, cls):
-            raise ValueError(
-                f"{os.fspath(folder)!r} holds a {type(loaded).__name__}, not a {cls.__name__}: "
-                "use bertflow_lite.load_calibrator, which takes any."
-            )
-        return loaded
+        found = map_rows(X)
+        if not isinstance(found, MappedRows):
+            x = self._check(X if found is None else found, reset=False)
+            if out is None:
+                return self._transform(x)
+            parts = (self._transform(x[i : i + ROWS]) for i in range(0, len(x), ROWS))
+            return np.load(write_rows(out, len(x), parts), mmap_mode="r")
+        blocks = (self._transform(block) for block in self._read(found, reset=False))
+        if out is not None:
+            return np.load(write_rows(out, len(found), blocks), mmap_mode="r")
+        whole: FloatArray | None = None
+        row = 0
+        for block in blocks:
+            if whole is None:
+                whole = np.empty((len(found), block.shape[1]), block.dtype)
+            whole[row : row + len(block)] = block
+            row += len(block)
+        return whole
 
     def _transform(self, x: FloatArray) -> FloatArray:
         raise NotImplementedError
 
     def _remember_fit(self) -> None:
-        """Note the settings of a fit; what an earlier fit was for is no longer true."""
         self._fitted_settings = self.get_params(deep=False)
-        self.__dict__.pop("_origin", None)
+
+    @property
+    def _fitted_width(self) -> int:
+        """Width of what it gives."""
+        return int(self.n_features_in_)
+
+    def _get_settings(self) -> dict[str, Any]:
+        settings = super()._get_settings()
+        for name, value in settings.items():
+            fitted = value if self._fitted_settings is None else self._fitted_settings[name]
+            if not (value is fitted or value == fitted):
+                raise ValueError(
+                    f"{name} was {fitted!r} in the fit of this {type(self).__name__} and is "
+                    f"{value!r} now: settings were changed since the fit. Fit again, or set them "
+                    "back."
+                )
+            if name == "random_state":  # None or a generator: the seed that was drawn
+                settings[name] = getattr(self, "seed_", value)
+        return settings
+
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        facts: dict[str, Any] = {
+            "n_features_in": int(self.n_features_in_),
+            "n_features_out": self._fitted_width,
+        }
+        if hasattr(self, "feature_names_in_"):
+            facts["feature_names_in"] = [str(part) for part in self.feature_names_in_]
+        return facts, self._get_arrays()
+
+    def _set_state(self, facts: Mapping[str, Any], arrays: Arrays) -> None:
+        width = typed(facts, "n_features_in", int)
+        self.n_features_in_ = width
+        if "feature_names_in" in facts:
+            names = typed(facts, "feature_names_in", list)
+            if len(names) != width or not all(isinstance(name, str) for name in names):
+                raise ValueError(f"'feature_names_in' is not a list of {width} names")
+            self.feature_names_in_ = np.array(names, dtype=object)
+        self._set_arrays(width, facts, arrays)
+        if typed(facts, "n_features_out", int) != self._fitted_width:
+            raise ValueError(f"it says that it gives another width than {self._fitted_width}")
+        self._remember_fit()
+
+    def _get_arrays(self) -> dict[str, NDArray[Any]]:
+        """Give the arrays that the fit has set."""
+        raise NotImplementedError
+
+    def _set_arrays(self, width: int, facts: Mapping[str, Any], arrays: Arrays) -> None:
+        """Take them back; ValueError for what does not fit."""
+        raise NotImplementedError
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -239,8 +221,8 @@ class _Calibrator(TransformerMixin, BaseEstimator):
                 self.__dict__.update(before)
             raise
 
-    def _check(self, x: Any, *, reset: bool, least_rows: int = 1) -> FloatArray:
-        x = to_numpy(x)
+    def _check(self, x: Any, *, reset: bool, least_rows: int = 1, first_row: int = 0) -> FloatArray:
+        x = as_array(x)
         if np.ma.is_masked(x):
             raise ValueError("X is a masked array: fill or leave out its masked values first.")
         try:
@@ -260,27 +242,24 @@ class _Calibrator(TransformerMixin, BaseEstimator):
                 f"X has shape {np.shape(x)}, where embeddings are a 2-d array, (sentences, dim). "
                 "Reshape your data: x[None] makes one sentence's vector a row."
             ) from None
-        check_finite(checked)
+        check_finite(checked, first_row)
         return checked
 
+    def _read(self, rows: MappedRows, *, reset: bool) -> Iterator[FloatArray]:
+        """Give checked blocks of what is on disk, with a progress bar where somebody looks."""
+        with tqdm(total=len(rows), unit="row", desc="reading", disable=None) as bar:
+            for first_row, block in rows.blocks():
+                yield self._check(block, reset=reset and not first_row, first_row=first_row)
+                bar.update(len(block))
+
     def _blocks(self, X: Any, *, reset: bool, least_rows: int = 1) -> Iterator[FloatArray]:
-        """Give checked embeddings, block by block if they are a stream, else in one piece."""
-        stream = as_stream(X)
-        if stream is None:
-            yield self._check(X, reset=reset, least_rows=least_rows)
+        """Give checked embeddings: block by block if they are a large file, else in one piece."""
+        found = map_rows(X)
+        if isinstance(found, MappedRows):
+            yield from self._read(found, reset=reset)
         else:
-            yield from self._check_stream(stream, reset=reset)
-
-    def _check_stream(self, stream: EmbeddingStream, *, reset: bool) -> EmbeddingStream:
-        """Give the stream of checked blocks; the first that is read sets the width if ``reset``."""
-
-        def check(block: Any) -> FloatArray:
-            nonlocal reset
-            checked = self._check(block, reset=reset)
-            reset = False
-            return checked
-
-        return stream.map(check)
+            x = X if found is None else found
+            yield self._check(x, reset=reset, least_rows=least_rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -321,7 +300,7 @@ def check_truth(name: str, value: Any) -> None:
         )
 
 
-def check_finite(x: FloatArray) -> None:
+def check_finite(x: FloatArray, first_row: int = 0) -> None:
     """Raise ValueError with the first row of ``x``, shape (n, dim), that is not finite."""
     # The sum of finite numbers is finite, bar overflow: one pass, and no array of truth values.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -331,7 +310,8 @@ def check_finite(x: FloatArray) -> None:
     if bad.size:
         met = "NaN" if np.isnan(x[bad[0]]).any() else "infinity"
         raise ValueError(
-            f"Input X contains {met}, first in row {bad[0]} ({bad.size} such rows of {len(x)}). "
+            f"Input X contains {met}, first in row {first_row + bad[0]} ({bad.size} such rows of "
+            f"{len(x)}). "
             "Encode these sentences again, in float32, or leave them out."
         )
 
@@ -426,15 +406,6 @@ class RunningMoments:
                 )
             self._merge(len(block), mean, scatter)
 
-    def merge(self, other: RunningMoments) -> None:
-        """Take in what another process has seen."""
-        if other._first is None:
-            return
-        if self._first is None:
-            self._first = other._first
-        self.varied = self.varied or other.varied or bool((other._first != self._first).any())
-        self._merge(other.count, other.mean, other.scatter)
-
     def _merge(self, count: int, mean: NDArray[np.float64], scatter: NDArray[np.float64]) -> None:
         if not self.count:
             self.count, self.mean, self.scatter = count, mean, scatter
@@ -445,47 +416,3 @@ class RunningMoments:
         self.scatter = self.scatter + scatter + between * (self.count * count / total)
         self.mean = self.mean + apart * (count / total)
         self.count = total
-
-
-class RowSample:
-    """A uniform sample of rows that arrive block by block, without replacement.
-
-    Each row gets a random number, and the rows with the smallest numbers stay.
-
-    Parameters
-    ----------
-    size : int
-        Number of rows to keep (all, while there are fewer).
-    seed : int, default 0
-        Seed of the numbers.
-    """
-
-    def __init__(self, size: int, seed: int = 0) -> None:
-        self.size = size
-        self._rng = np.random.default_rng(seed)
-        self._keys: list[NDArray[np.float64]] = []
-        self._rows: list[FloatArray] = []
-        self._waiting = 0
-        self._limit = np.inf
-
-    def update(self, rows: FloatArray) -> None:
-        """Take in rows, shape (n, dim)."""
-        keys = self._rng.random(len(rows))
-        kept = keys < self._limit
-        self._keys.append(keys[kept])
-        self._rows.append(rows[kept])
-        self._waiting += int(kept.sum())
-        if self._waiting > 2 * self.size:
-            self._thin()
-
-    def rows(self) -> FloatArray:
-        """Give the sample, shape (at most size, dim)."""
-        self._thin()
-        return self._rows[0]
-
-    def _thin(self) -> None:
-        keys, rows = np.concatenate(self._keys), np.concatenate(self._rows)
-        order = np.argsort(keys)[: self.size]
-        self._keys, self._rows, self._waiting = [keys[order]], [rows[order]], len(order)
-        if len(order) == self.size:
-            self._limit = keys[order[-1]]

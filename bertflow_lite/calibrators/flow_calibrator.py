@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,7 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from bertflow_lite.calibrators.base import (
-    RowSample,
+    DeadDimensionWarning,
+    FloatArray,
     RunningMoments,
     _Calibrator,
     check_number,
@@ -29,30 +28,19 @@ from bertflow_lite.calibrators.base import (
     live_of,
 )
 from bertflow_lite.devices import find_device
-from bertflow_lite.flow import Glow
-from bertflow_lite.sources import FloatArray
-from bertflow_lite.streaming import EmbeddingStream, as_stream
+from bertflow_lite.files import MappedRows, map_rows
+from bertflow_lite.flow import Glow, kept_dim
+from bertflow_lite.saving import Arrays, typed
 from bertflow_lite.train import (
     FlowHistory,
     NonFiniteLossError,
-    _shuffled,
     bits_per_dim,
     check_clipping,
+    shuffled_batches,
     train_flow,
 )
 
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-__all__ = [
-    "PRESETS",
-    "FlowCalibrator",
-    "TrainingData",
-    "add_noise",
-    "check_noise",
-    "from_array",
-    "from_stream",
-]
+__all__ = ["PRESETS", "FlowCalibrator", "add_noise", "check_noise"]
 
 logger = logging.getLogger(__name__)
 # Rows that pass through the flow at once when it is not being trained.
@@ -151,6 +139,8 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
     True
     """
 
+    short = "flow"
+    summary = "BERT-flow maps to a standard Gaussian by an invertible network"
     _least_features = 2
 
     def __init__(
@@ -226,18 +216,19 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
             raise ValueError(f"no preset {name!r}; there are {', '.join(PRESETS)}.{hint}")
         return cls(**{**PRESETS[name], **changes})
 
+    @classmethod
+    def _from_short(cls, setting: str, **options: Any) -> Self:
+        return cls.from_preset(setting or "paper", **options)
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the flow to embeddings by maximum likelihood (Eq. 4).
 
         Parameters
         ----------
-        X : array or Tensor, shape (n >= 2, dim >= 2); or EmbeddingStream, path or iterator
-            Embeddings; finite.  What is memory-mapped, a path (a ``.npy`` file or a folder of
-            them), a stream or an iterator of arrays is read block by block, so that any number
-            of rows fits: once to find the live dimensions and the initialization sample, and
-            once in each epoch, shuffled within windows (`EmbeddingStream.batches`).  An iterator
-            can be read only once: it gives one epoch, and what is found first is found in its
-            first window.  A stream no larger than one window is read and treated as an array.
+        X : array or Tensor, shape (n >= 2, dim >= 2); or path of a ``.npy`` file
+            Embeddings; finite.  A file or a memory-mapped array that is large stays on disk: it
+            is read once to find the live dimensions, then row by row for each batch, so that any
+            number of rows fits, and the result is that of the same array in memory.
         y : ignored
 
         Returns
@@ -248,7 +239,7 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         ------
         ValueError
             If fewer than two dimensions have any spread, the input is not finite, a setting is of
-            the wrong type or out of range, or an iterator is to give several epochs.
+            the wrong type or out of range.
         NonFiniteLossError
             If training diverges; the message names the step.
         OutOfMemoryError
@@ -264,49 +255,41 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         with self._all_or_nothing():
             return self._fit(X)
 
-    def _fit(self, X: Any, accelerator: Accelerator | None = None) -> Self:
+    def _fit(self, X: Any) -> Self:
         self._check_settings()
-        if accelerator is not None:  # each process would draw another number
-            check_whole("random_state, where several processes fit together,", self.random_state)
         seed = draw_seed(self.random_state)
-        device = find_device(self.device) if accelerator is None else accelerator.device
-        how: dict[str, Any] = {
-            "init_rows": self.init_rows,
-            "batch_size": self.batch_size,
-            "seed": seed,
-            "device": device,
-        }
-        stream = as_stream(X)
-        if stream is None:
-            x = self._check(X, reset=True, least_rows=2)
-            data = from_array(x, **how)
-            mean = x[:, ~data.live].mean(axis=0, dtype=np.float64)
+        device = find_device(self.device)
+        found = map_rows(X)
+        moments = RunningMoments()
+        for block in self._blocks(X if found is None else found, reset=True, least_rows=2):
+            moments.update(block)
+            x = block  # the whole, unless it lies on disk
+        check_varied(moments.count, moments.varied)
+        live = live_of(moments.mean, moments.std, moments.count, stacklevel=5)
+        # float64 for float64, but not on Apple's GPUs, which have none.
+        double = x.dtype == np.float64 and device.type != "mps"
+        dtype = torch.float64 if double else torch.float32
+        generator = torch.Generator().manual_seed(seed)
+        first_rows = torch.randperm(moments.count, generator=generator)[: self.init_rows]
+        if isinstance(found, MappedRows):
+            on_disk = found
+            live = _varies(live, on_disk.take(first_rows.numpy()))
+
+            def take(rows: Tensor) -> Tensor:
+                part = np.ascontiguousarray(on_disk.take(rows.numpy())[:, live])
+                return torch.from_numpy(part).to(device, dtype)
         else:
-            seen = _Watcher()
-            data = from_stream(self._check_stream(stream, reset=True).map(seen.look), **how)
-            mean = seen.stop()[~data.live]
-        dead_mean = np.zeros(len(data.live))
-        dead_mean[~data.live] = mean
-        epochs = self.epochs
-        if data.steps is not None:
-            epochs = max(epochs, -(-self.min_steps // data.steps)) if epochs else 0
-        elif epochs > 1:
-            raise ValueError(
-                f"epochs is {epochs}, but an iterator can be read only once: give a file, a "
-                "memory-mapped array, or a function that makes the iterator anew."
-            )
-        flow = Glow(
-            int(data.live.sum()),
-            self.levels,
-            self.depth,
-            self.width,
-            self.permutation,
-            actnorm=self.actnorm,
-            coupling=self.coupling,
-            rotation=self.rotation,
-            seed=seed,
-        ).to(device, data.sample.dtype)
-        sample = data.sample
+            live = _varies(live, x[first_rows.numpy()])
+            data = torch.from_numpy(np.ascontiguousarray(x[:, live])).to(device, dtype)
+
+            def take(rows: Tensor) -> Tensor:
+                return data[rows.to(device)]
+
+        sample = take(first_rows)
+        dead_mean = np.where(live, 0.0, moments.mean)
+        steps = max(1, moments.count // self.batch_size)
+        epochs = max(self.epochs, -(-self.min_steps // steps)) if self.epochs else 0
+        flow = self._new_flow(int(live.sum()), seed).to(device, dtype)
         spread = float(sample.std(dim=0, correction=0).median())
         if epochs and spread < self.learning_rate:  # Adam's first steps are of that size
             warnings.warn(
@@ -316,34 +299,48 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
                 RuntimeWarning,
                 stacklevel=3,
             )
+        batch_size = min(self.batch_size, moments.count)
+        batches = shuffled_batches(take, moments.count, batch_size, seed)
+        noisy_sample = sample
         if self.noise:
-            data = add_noise(data, self.noise, batch_size=self.batch_size, seed=seed)
+            noisy_sample, batches = add_noise(sample, batches, self.noise, seed=seed)
         if self.data_init:
-            flow.initialize(data.sample, axes_from=sample)
+            flow.initialize(noisy_sample, axes_from=sample)
         history = FlowHistory()
         try:
             train_flow(
                 flow,
-                data.batches,
+                batches,
                 epochs=epochs,
-                batch_size=self.batch_size,
                 learning_rate=self.learning_rate,
                 optimizer=self.optimizer,
                 max_grad_norm=self.max_grad_norm,
                 seed=seed,
                 progress=self.progress,
-                steps=data.steps,
+                steps=steps,
                 history=history,
-                accelerator=accelerator,
             )
         except (KeyboardInterrupt, NonFiniteLossError, MemoryError) as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             if interrupted or history.steps:
                 reason = "interrupted" if interrupted else "training failed"
                 logger.warning("%s: the flow after %d steps is kept", reason, history.steps)
-                self._keep(flow, data.live, dead_mean, seed, history)
+                self._keep(flow, live, dead_mean, seed, history)
             raise
-        return self._keep(flow, data.live, dead_mean, seed, history)
+        return self._keep(flow, live, dead_mean, seed, history)
+
+    def _new_flow(self, dim: int, seed: int) -> Glow:
+        return Glow(
+            dim,
+            self.levels,
+            self.depth,
+            self.width,
+            self.permutation,
+            actnorm=self.actnorm,
+            coupling=self.coupling,
+            rotation=self.rotation,
+            seed=seed,
+        )
 
     def _check_settings(self) -> None:
         """Raise ValueError if a setting is of the wrong type or out of range."""
@@ -377,8 +374,69 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "flow_")
 
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        facts, arrays = super()._get_state()
+        history = self.history_
+        facts["training"] = {
+            "steps": history.steps,
+            "epochs": len(history.epoch_loss),
+            "first_bits_per_dim": float(history.loss[0]) if history.loss else None,
+            "last_bits_per_dim": float(history.epoch_loss[-1]) if history.epoch_loss else None,
+            "seconds": float(history.seconds),
+        }
+        return facts, arrays
+
+    def _get_arrays(self) -> dict[str, NDArray[Any]]:
+        arrays = {"live_": self.live_, "dead_mean_": self.dead_mean_}
+        for name, value in self.flow_.state_dict().items():
+            arrays[f"flow_.{name}"] = value.detach().cpu().numpy()
+        for name in ("loss", "epoch_loss"):
+            arrays[f"history_.{name}"] = np.array(getattr(self.history_, name), dtype=np.float64)
+        return arrays
+
+    def _set_arrays(self, width: int, facts: Mapping[str, Any], arrays: Arrays) -> None:
+        self.live_ = arrays.take("live_", np.bool_, (width,))
+        self.dead_mean_ = arrays.take("dead_mean_", np.float64, (width,))
+        if self.dead_mean_[self.live_].any():
+            raise ValueError("'dead_mean_' holds a mean of a dimension that is not dead")
+        self.seed_ = check_whole("random_state", self.random_state)
+        seconds = typed(typed(facts, "training", dict), "seconds", int, float)
+        self.history_ = FlowHistory(
+            loss=arrays.take("history_.loss", np.float64).tolist(),
+            epoch_loss=arrays.take("history_.epoch_loss", np.float64).tolist(),
+            seconds=seconds,
+        )
+        names = [name for name in arrays.left if name.startswith("flow_.")]
+        self._check_settings()
+        dim, size = int(self.live_.sum()), sum(arrays.left[name].size for name in names)
+        _check_two(self.live_)
+        # Settings that ask for far more than the file holds must not eat the memory first: each
+        # step has a permutation, two arrays, and each coupling a weight of width x width.
+        n_levels, rest = 1, dim
+        while n_levels < self.levels and kept_dim(rest) >= 2:
+            n_levels, rest = n_levels + 1, kept_dim(rest)
+        if (
+            2 * n_levels * self.depth > len(names)
+            or (self.coupling and self.width**2 > size)
+            or (self.rotation != "none" and dim**2 > size)
+        ):
+            raise ValueError("the flow's settings ask for more arrays than there are")
+        flow = self._new_flow(dim, self.seed_)
+        floats = {arrays.left[name].dtype for name in names if arrays.left[name].dtype.kind == "f"}
+        if floats - {np.dtype(np.float32), np.dtype(np.float64)} or len(floats) > 1:
+            raise ValueError("the flow's arrays are not all float32 or all float64")
+        flow = flow.to(torch.float64 if np.dtype(np.float64) in floats else torch.float32)
+        state = {}
+        for name, like in flow.state_dict().items():
+            wanted = like.numpy()
+            taken = arrays.take(f"flow_.{name}", wanted.dtype, wanted.shape)
+            state[name] = torch.from_numpy(taken)
+        flow.load_state_dict(state)
+        flow.check_state()
+        self.flow_ = flow.eval().requires_grad_(False)
+
     def _transform(self, x: FloatArray) -> FloatArray:
-        return self._map(x, lambda part: self.flow_(part)[0], -self._dead_mean())
+        return self._map(x, lambda part: self.flow_(part)[0], -self.dead_mean_)
 
     def inverse_transform(self, X: Any) -> FloatArray:
         """Map latents back to embeddings.
@@ -395,7 +453,7 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         """
         check_is_fitted(self)
         z = self._check(X, reset=False)
-        return self._map(z, lambda part: self.flow_.inverse(part), self._dead_mean())
+        return self._map(z, lambda part: self.flow_.inverse(part), self.dead_mean_)
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """Log-density of each embedding over the live dimensions (Eq. 4 without the mean).
@@ -448,11 +506,6 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         x = self._check(X, reset=False)
         return bits_per_dim(self.flow_, self._tensor(x[:, self.live_]))
 
-    def _dead_mean(self) -> NDArray[np.float64]:
-        """Give ``dead_mean_``, which flows that older versions have pickled are without."""
-        mean: NDArray[np.float64] = getattr(self, "dead_mean_", np.zeros(len(self.live_)))
-        return mean
-
     def _map(
         self,
         x: FloatArray,
@@ -480,31 +533,6 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         first = self.flow_.weight_like()
         first = torch.zeros(()) if first is None else first
         return torch.from_numpy(np.ascontiguousarray(x)).to(first)
-
-
-class _Watcher:
-    """Sums up the blocks of a stream as they pass by, until it is told to stop.
-
-    The first blocks of a file pass by twice (`EmbeddingStream.peek`) and count twice: of a
-    dimension that hardly varies, any weighted mean will do.
-    """
-
-    def __init__(self) -> None:
-        self._watching = True
-        self._count = 0
-        self._sum: NDArray[np.float64] = np.zeros(())
-
-    def look(self, block: FloatArray) -> FloatArray:
-        """Take in a block, shape (rows, dim), and give it on."""
-        if self._watching:
-            self._count += len(block)
-            self._sum = self._sum + block.sum(axis=0, dtype=np.float64)
-        return block
-
-    def stop(self) -> NDArray[np.float64]:
-        """Look no more; give the mean so far, shape (dim,)."""
-        self._watching = False
-        return self._sum / self._count
 
 
 def draw_seed(random_state: Any) -> int:
@@ -545,42 +573,39 @@ def check_noise(noise: float) -> None:
         raise ValueError(f"noise is {noise!r}; it must be a number from 0 up.")
 
 
-def add_noise(data: TrainingData, noise: float, *, batch_size: int, seed: int) -> TrainingData:
+def add_noise(
+    sample: Tensor, batches_of: Callable[[int], Iterator[Tensor]], noise: float, *, seed: int
+) -> tuple[Tensor, Callable[[int], Iterator[Tensor]]]:
     """Add fresh Gaussian noise to the sample and, whenever they are asked for, to the batches.
 
     Parameters
     ----------
-    data : TrainingData
-        What a flow is to be trained on.
+    sample : Tensor, shape (rows, dim)
+        What the initialization looks at.
+    batches_of : callable
+        Gives the batches of an epoch.
     noise : float
         Deviation of the noise, the same in all directions, as a multiple of a typical (the median)
         dimension's standard deviation.  The median, since a few dimensions of a language model
         can be a hundred times wider than all others.
-    batch_size : int
-        Rows in a batch.
     seed : int
-        Seed of the noise and of the order of rows.
+        Seed of the noise.
 
     Returns
     -------
-    TrainingData
-        With ``batches`` a function of the epoch; the rows come in the order in which they would
-        have come without noise.
+    sample, batches_of
+        Both with noise; the rows come in the order in which they would have come without.
     """
     check_noise(noise)
-    size = noise * float(data.sample.std(dim=0, correction=0).median())
-    batches_of = data.batches
-    if isinstance(batches_of, Tensor):
-        batches_of = _shuffled(batches_of, min(batch_size, len(batches_of)), seed)
+    size = noise * float(sample.std(dim=0, correction=0).median())
 
     def batches(epoch: int) -> Iterator[Tensor]:
         generator = _generator(seed, epoch + 1)
         for batch in batches_of(epoch):
             yield _noisy(batch, size, generator)
 
-    sample = data.sample.repeat(-(-SAMPLE_ROWS // len(data.sample)), 1)
-    sample = _noisy(sample, size, _generator(seed, 0))
-    return dataclasses.replace(data, sample=sample, batches=batches)
+    sample = sample.repeat(-(-SAMPLE_ROWS // len(sample)), 1)
+    return _noisy(sample, size, _generator(seed, 0)), batches
 
 
 def _generator(seed: int, epoch: int) -> torch.Generator:
@@ -592,94 +617,28 @@ def _noisy(rows: Tensor, size: float, generator: torch.Generator) -> Tensor:
     return rows + size * torch.randn(rows.shape, generator=generator, dtype=rows.dtype).to(rows)
 
 
-@dataclass(frozen=True)
-class TrainingData:
-    """Embeddings made ready for training.
+def _varies(live: NDArray[np.bool_], sample: FloatArray) -> NDArray[np.bool_]:
+    """Leave out, with a warning, what is constant among the rows that initialize the flow.
 
-    Attributes
-    ----------
-    live : ndarray of bool, shape (dim,)
-        Dimensions with some spread; the rest of this holds only these.
-    sample : Tensor, shape (at most init_rows, n_live)
-        Rows drawn at random, for the data-dependent initialization.
-    batches : Tensor, shape (n, n_live), or function of the epoch that gives batches
-        What `train_flow` takes.
-    steps : int or None
-        Steps in an epoch; None for an iterator, where it shows only in the end.
+    A dimension that varies in a few other rows only would be scaled up by its rounding.
     """
-
-    live: NDArray[np.bool_]
-    sample: Tensor
-    batches: Tensor | Callable[[int], Iterator[Tensor]]
-    steps: int | None
-
-
-def from_array(
-    x: FloatArray, *, init_rows: int, batch_size: int, seed: int, device: torch.device
-) -> TrainingData:
-    """Prepare embeddings that are in memory, shape (n, dim).
-
-    Raises
-    ------
-    ValueError
-        If all rows are equal, or fewer than two dimensions have any spread.
-    """
-    moments = RunningMoments()
-    moments.update(x)
-    live = _live(moments)
-    x = np.ascontiguousarray(x[:, live])
-    data = torch.from_numpy(x).to(device, _dtype(x, device))
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.randperm(len(data), generator=generator)[:init_rows].to(device)
-    return TrainingData(live, data[rows], data, max(1, len(data) // batch_size))
+    steady = np.flatnonzero(live & (sample == sample[0]).all(axis=0))
+    if steady.size:
+        warnings.warn(
+            f"{steady.size} of {len(live)} dimensions vary in so few rows that none is among the "
+            f"{len(sample)} drawn for the initialization; they are centered, their scale left "
+            f"unchanged: {', '.join(map(str, steady[:10]))}.",
+            DeadDimensionWarning,
+            stacklevel=5,
+        )
+    live = live.copy()
+    live[steady] = False
+    _check_two(live)
+    return live
 
 
-def from_stream(
-    stream: EmbeddingStream, *, init_rows: int, batch_size: int, seed: int, device: torch.device
-) -> TrainingData:
-    """Prepare a stream of checked embeddings.
-
-    What is no larger than one window of the stream is read, and trained on as if it had been an
-    array.  More than that is read once for live dimensions and sample, and again in each epoch.
-    Of an iterator only the first window is looked at before training, since it can be read once.
-
-    Raises
-    ------
-    ValueError
-        As `from_array`.
-    """
-    head, whole = stream.peek()
-    if whole is None:
-        x = np.concatenate(head)
-        return from_array(x, init_rows=init_rows, batch_size=batch_size, seed=seed, device=device)
-    positive = seed % 2**63  # NumPy takes no negative seeds
-    moments, sample = RunningMoments(), RowSample(init_rows, positive)
-    for block in head if whole.once else whole:
-        moments.update(block)
-        sample.update(block)
-    live = _live(moments)
-    rows = sample.rows()[:, live]
-    dtype = _dtype(rows, device)
-
-    def batches(epoch: int) -> Iterator[Tensor]:
-        for batch in whole.batches(batch_size, [positive, epoch]):
-            yield torch.from_numpy(batch[:, live]).to(device, dtype)
-
-    steps = None if whole.once else max(1, moments.count // batch_size)
-    return TrainingData(live, torch.from_numpy(rows).to(device, dtype), batches, steps)
-
-
-def _live(moments: RunningMoments) -> NDArray[np.bool_]:
-    check_varied(moments.count, moments.varied)
-    live = live_of(moments.mean, moments.std, moments.count, stacklevel=6)
+def _check_two(live: NDArray[np.bool_]) -> None:
     if live.sum() < 2:
         raise ValueError(
             f"only {live.sum()} of {len(live)} dimensions has any spread; the flow needs two."
         )
-    return live
-
-
-def _dtype(x: FloatArray, device: torch.device) -> torch.dtype:
-    """float64 for float64, but not on Apple's GPUs, which have none."""
-    double = x.dtype == np.float64 and device.type != "mps"
-    return torch.float64 if double else torch.float32

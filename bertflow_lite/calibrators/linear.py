@@ -10,7 +10,7 @@ import copy
 import hashlib
 import logging
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -22,13 +22,15 @@ from bertflow_lite.calibrators.base import (
     RELATIVE_VARIANCE,
     ROUNDING,
     DeadDimensionWarning,
+    FloatArray,
     RunningMoments,
     _Calibrator,
     check_varied,
     check_whole,
     live_of,
 )
-from bertflow_lite.sources import FloatArray, to_numpy
+from bertflow_lite.devices import as_array
+from bertflow_lite.saving import Arrays
 
 __all__ = ["Standardizer", "TopDirectionRemover", "Whitener"]
 
@@ -39,17 +41,16 @@ class _MomentCalibrator(_Calibrator):
     """A calibrator that needs only the moments of the embeddings."""
 
     _full = True  # of the covariances, not only the variances
-    _moments: RunningMoments | None = None  # what has been seen; not stored by `save`
+    _moments: RunningMoments | None = None  # what has been seen; not saved
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from embeddings.
 
         Parameters
         ----------
-        X : array or Tensor, shape (n >= 2, dim); or EmbeddingStream, path or iterator
-            Embeddings; finite.  What is memory-mapped, a path (a ``.npy`` file or a folder of
-            them), a stream or an iterator of arrays is read once, block by block: any number
-            of rows fits, and the result is the same up to rounding.
+        X : array or Tensor, shape (n >= 2, dim); or path of a ``.npy`` file
+            Embeddings; finite.  A file or a memory-mapped array that is large is read once, block
+            by block: any number of rows fits, and the result is the same.
         y : ignored
 
         Returns
@@ -82,7 +83,7 @@ class _MomentCalibrator(_Calibrator):
 
         Parameters
         ----------
-        X : array or Tensor, shape (n >= 1, dim); or EmbeddingStream, path or iterator
+        X : array or Tensor, shape (n >= 1, dim); or path of a ``.npy`` file
             Embeddings; finite.
         y : ignored
 
@@ -132,6 +133,18 @@ class _MomentCalibrator(_Calibrator):
     def _learn(self, moments: RunningMoments) -> Self:
         raise NotImplementedError
 
+    @property
+    def _matrix(self) -> NDArray[np.float64]:
+        """What a centered vector is multiplied by, shape (width out, width in)."""
+        raise NotImplementedError
+
+
+def _whole(short: str, setting: str) -> int:
+    try:
+        return int(setting)
+    except ValueError:
+        raise ValueError(f"'{short}:{setting}': {setting!r} is not a whole number.") from None
+
 
 class Standardizer(OneToOneFeatureMixin, _MomentCalibrator):
     """SN: subtract the mean of each dimension and divide by its standard deviation (Section 4.3).
@@ -156,7 +169,23 @@ class Standardizer(OneToOneFeatureMixin, _MomentCalibrator):
     array([2., 7.])
     """
 
+    short = "sn"
+    summary = "SN subtracts the mean of each dimension and divides by its deviation"
     _full = False
+
+    @property
+    def _matrix(self) -> NDArray[np.float64]:
+        return np.diag(1.0 / self.scale_)
+
+    def _get_arrays(self) -> dict[str, NDArray[Any]]:
+        return {"mean_": self.mean_, "scale_": self.scale_, "live_": self.live_}
+
+    def _set_arrays(self, width: int, facts: Mapping[str, Any], arrays: Arrays) -> None:
+        self.mean_ = arrays.take("mean_", np.float64, (width,))
+        self.scale_ = arrays.take("scale_", np.float64, (width,))
+        self.live_ = arrays.take("live_", np.bool_, (width,))
+        if (self.scale_ <= 0).any():
+            raise ValueError("'scale_' holds a deviation that is not positive")
 
     def _learn(self, moments: RunningMoments) -> Self:
         mean, std = moments.mean, moments.std
@@ -208,8 +237,27 @@ class TopDirectionRemover(OneToOneFeatureMixin, _MomentCalibrator):
     True
     """
 
+    short = "natsv"
+    summary = "NATSV subtracts the mean and nulls the strongest directions"
+
     def __init__(self, k: int = 1) -> None:
         self.k = k
+
+    @classmethod
+    def _from_short(cls, setting: str, **options: Any) -> Self:
+        return cls(_whole(cls.short, setting) if setting else 1)
+
+    @property
+    def _matrix(self) -> NDArray[np.float64]:
+        identity: NDArray[np.float64] = np.eye(int(self.n_features_in_))
+        return identity - self.directions_.T @ self.directions_
+
+    def _get_arrays(self) -> dict[str, NDArray[Any]]:
+        return {"mean_": self.mean_, "directions_": self.directions_}
+
+    def _set_arrays(self, width: int, facts: Mapping[str, Any], arrays: Arrays) -> None:
+        self.mean_ = arrays.take("mean_", np.float64, (width,))
+        self.directions_ = arrays.take("directions_", np.float64, (self.k, width))
 
     def _check_settings(self, dim: int) -> None:
         check_whole("k", self.k)
@@ -261,8 +309,38 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _MomentCalibrator):
     ['whitener0', 'whitener1']
     """
 
+    short = "whiten"
+    summary = "whitening turns to the principal directions and gives each variance 1"
+
     def __init__(self, n_components: int | None = None) -> None:
         self.n_components = n_components
+
+    @classmethod
+    def _from_short(cls, setting: str, **options: Any) -> Self:
+        return cls(_whole(cls.short, setting) if setting else None)
+
+    @property
+    def _matrix(self) -> NDArray[np.float64]:
+        return self.directions_ / np.sqrt(self.variances_)[:, None]
+
+    def _get_arrays(self) -> dict[str, NDArray[Any]]:
+        return {
+            "mean_": self.mean_,
+            "variances_": self.variances_,
+            "directions_": self.directions_,
+        }
+
+    def _set_arrays(self, width: int, facts: Mapping[str, Any], arrays: Arrays) -> None:
+        self.mean_ = arrays.take("mean_", np.float64, (width,))
+        self.variances_ = arrays.take("variances_", np.float64)
+        kept = len(self.variances_)
+        if not 1 <= kept <= width or (self.variances_ <= 0).any():
+            raise ValueError("'variances_' holds none, too many, or one not positive")
+        self.directions_ = arrays.take("directions_", np.float64, (kept, width))
+
+    @property
+    def _fitted_width(self) -> int:
+        return len(self.variances_)
 
     def _check_settings(self, dim: int) -> None:
         wanted = self.n_components
@@ -316,7 +394,7 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _MomentCalibrator):
             If the width is another than that of `transform`.
         """
         check_is_fitted(self)
-        z = check_array(to_numpy(X), dtype=[np.float32, np.float64])
+        z = check_array(as_array(X), dtype=[np.float32, np.float64])
         if z.shape[1] != len(self.variances_):
             raise ValueError(
                 f"X has shape {z.shape}; this Whitener gives (n, {len(self.variances_)})."
@@ -346,10 +424,7 @@ class _CountingMoments(RunningMoments):
 
 
 def different_rows(moments: RunningMoments) -> int:
-    """Count different rows, enough to tell whether they are no more than the dimensions.
-
-    Where several processes have summed up, repeats are not known, and all rows count.
-    """
+    """Count different rows, enough to tell whether they are no more than the dimensions."""
     return len(moments.prints) if isinstance(moments, _CountingMoments) else moments.count
 
 

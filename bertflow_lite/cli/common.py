@@ -1,4 +1,4 @@
-"""What all commands share: the app, its exit codes, and how tables are written."""
+"""What all commands share: the app, its exit codes, every option once, how results are written."""
 
 from __future__ import annotations
 
@@ -6,18 +6,53 @@ import contextlib
 import csv
 import errno
 import io
+import json
 import logging
 import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+# The groups of commands in --help, in this order.
+SENTENCES = "Your own sentences"
+MEASURE = "Measure a model"
+BOOK = "Make the book's stored runs"
+
+# Options that several commands have, each said once.
+Model = Annotated[
+    str, typer.Option(help="minilm, smollm2, mini-bert, glove, a folder, or a hub id.")
+]
+LayerChoices = Annotated[
+    list[str],
+    typer.Option(help="Layer choice; may be repeated. Names, an index, or indices as 1,6."),
+]
+Sets = Annotated[
+    str, typer.Option(help="Sets, separated by commas: stsb, sick-r, sts12 ... mini-sts.")
+]
+Calibrators = Annotated[
+    str, typer.Option(help="none, sn, natsv:K, whiten[:WIDTH], flow[:PRESET], by commas.")
+]
+Seeds = Annotated[int, typer.Option(min=1, help="Flows fitted, with seeds 0, 1, ...")]
+Seed = Annotated[int, typer.Option(min=0, help="Random state.")]
+MaxLength = Annotated[int, typer.Option(help="Longest sentence, in tokens (the paper's: 64).")]
+Aggregation = Annotated[str, typer.Option(help="Number shown: all, mean or wmean.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.")]
+Download = Annotated[bool, typer.Option(help="Fetch a missing model or data set.")]
+Progress = Annotated[bool, typer.Option(help="Progress bars (on stderr).")]
+Resume = Annotated[bool, typer.Option(help="Go on from an interrupted run's finished parts.")]
+Overwrite = Annotated[bool, typer.Option(help="Replace what is there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+StoreAs = Annotated[
+    str | None, typer.Option(help="Store the run in data/results, under this name.")
+]
+
 # Ending of a file that a table is written to, and the style of the tabulate package for it.
 WRITERS = {".json": "", ".csv": "", ".md": "github", ".tex": "latex_booktabs"}
 
@@ -145,3 +180,39 @@ def to_csv(rows: list[dict[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def set_threads(threads: int | None) -> None:
+    """Set the number of CPU threads, if one is given."""
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def open_encoder(
+    model: str, max_length: int, device: str | None, threads: int | None, download: bool
+) -> Any:
+    """Load an encoder, and set the number of CPU threads if one is given."""
+    from bertflow_lite.encoders.transformer import load_encoder
+
+    set_threads(threads)
+    return load_encoder(model, max_length=max_length, device=device, download=download)
+
+
+def say_json(content: Any) -> None:
+    """Print JSON."""
+    typer.echo(json.dumps(content, indent=1))
+
+
+def deliver(
+    table: str, how: Mapping[str, Any], results: Any, store: str | None, as_json: bool
+) -> bool:
+    """Store a run where a name is given; say whether a table is still to be printed."""
+    from bertflow_lite.experiments.runs import store_run
+
+    if store is not None:
+        store_run(table, store, how, results)
+    if as_json:
+        say_json({"how": how, "results": results})
+    return not as_json

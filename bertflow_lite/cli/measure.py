@@ -1,4 +1,4 @@
-"""Commands that measure an encoder: info, sts, geometry, pmi."""
+"""Commands that measure a model: info, sts, geometry, pmi, fill-mask."""
 
 from __future__ import annotations
 
@@ -10,14 +10,37 @@ from typing import Annotated, Any
 import typer
 from tabulate import tabulate
 
-from bertflow_lite.cli.common import WRITERS, app, check_place, clear_errors, split_names, to_csv
+from bertflow_lite.cli.common import (
+    MEASURE,
+    WRITERS,
+    Aggregation,
+    AsJson,
+    Calibrators,
+    Device,
+    Download,
+    LayerChoices,
+    MaxLength,
+    Model,
+    Progress,
+    Seed,
+    Seeds,
+    Sets,
+    StoreAs,
+    Threads,
+    app,
+    check_place,
+    clear_errors,
+    deliver,
+    open_encoder,
+    say_json,
+    split_names,
+    to_csv,
+)
 
 
-@app.command()
+@app.command(rich_help_panel=MEASURE)
 @clear_errors()
-def info(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def info(as_json: AsJson = False) -> None:
     """Show models and data sets: where each was found, or how to get it."""
     from bertflow_lite import __version__
     from bertflow_lite.datasets.catalog import list_datasets
@@ -45,47 +68,33 @@ def info(
     typer.echo(tabulate(lines, ["data", "pairs", "here", "where, or how to get it"]))
 
 
-@app.command()
+@app.command(rich_help_panel=MEASURE)
 def sts(
-    model: Annotated[
-        str, typer.Option(help="minilm, smollm2, mini-bert, glove, a folder, or a hub id.")
-    ],
-    layers: Annotated[
-        list[str],
-        typer.Option(help="Layer choice; may be repeated. Names, an index, or indices as 1,6."),
-    ] = ["last2avg"],  # noqa: B006 (typer copies it)
-    data: Annotated[
-        str, typer.Option(help="Sets, separated by commas: stsb, sick-r, sts12 ... mini-sts.")
-    ] = "mini-sts",
-    calibrate: Annotated[
-        str, typer.Option(help="none, sn, natsv:K, whiten[:WIDTH], flow[:PRESET], by commas.")
-    ] = "none,sn,whiten,flow",
+    model: Model,
+    layers: LayerChoices = ["last2avg"],  # noqa: B006 (typer copies it)
+    data: Sets = "mini-sts",
+    calibrate: Calibrators = "none,sn,whiten,flow",
     split: Annotated[str | None, typer.Option(help="Split to score; default: test.")] = None,
     fit_on: Annotated[
         str, typer.Option(help="Sentences to fit on: target (all splits), train, test.")
     ] = "target",
-    seeds: Annotated[int, typer.Option(min=1, help="Flows fitted, with seeds 0, 1, ...")] = 1,
-    aggregation: Annotated[str, typer.Option(help="Number shown: all, mean or wmean.")] = "all",
-    max_length: Annotated[int, typer.Option(help="Longest sentence, in tokens.")] = 64,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
+    seeds: Seeds = 1,
+    aggregation: Aggregation = "all",
+    max_length: MaxLength = 64,
+    device: Device = None,
+    threads: Threads = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the table: .json, .csv, .md or .tex.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
-    store: Annotated[
-        str | None, typer.Option(help="Store the run as data/results/sts/STORE.json.")
-    ] = None,
-    download: Annotated[bool, typer.Option(help="Fetch a missing model or data set.")] = False,
-    progress: Annotated[bool, typer.Option(help="Progress bars (on stderr).")] = True,
+    as_json: AsJson = False,
+    store: StoreAs = None,
+    download: Download = False,
+    progress: Progress = True,
 ) -> None:
     """Score an encoder on STS sets, raw and calibrated."""
     with clear_errors():
-        import torch
-
         from bertflow_lite.datasets.sts import load_sts
-        from bertflow_lite.encoders.transformer import load_encoder
-        from bertflow_lite.experiments.runs import provenance, store_run
+        from bertflow_lite.experiments.runs import provenance
         from bertflow_lite.experiments.scoring import format_results, run_sts
         from bertflow_lite.files import write_text
 
@@ -97,12 +106,10 @@ def sts(
             raise ValueError(f"--aggregation is {aggregation!r}; it must be all, mean or wmean.")
         if out is not None:
             check_place(out)
-        if threads is not None:
-            torch.set_num_threads(threads)
         names, calibrators = split_names(data), split_names(calibrate)
         sets = [load_sts(name, split, download=download) for name in names]  # fail before the work
-        encoder = load_encoder(model, max_length=max_length, device=device, download=download)
-        results = list(
+        encoder = open_encoder(model, max_length, device, threads, download)
+        rows = list(
             run_sts(
                 encoder,
                 names,
@@ -115,7 +122,6 @@ def sts(
                 download=download,
             )
         )
-        rows = [result.to_dict() for result in results]
         how = provenance(
             model=model,
             fingerprint=encoder.fingerprint,
@@ -127,41 +133,34 @@ def sts(
             fit_on=fit_on,
             data={pairs.name: pairs.fingerprint for pairs in sets},
         )
-        content = {"how": how, "results": rows}
         if out is not None:
-            style = WRITERS[out.suffix]
             if out.suffix == ".json":
-                text = json.dumps(content, indent=1) + "\n"
+                text = json.dumps({"how": how, "results": rows}, indent=1) + "\n"
             elif out.suffix == ".csv":
                 text = to_csv(rows)
             else:
-                text = format_results(results, aggregation, style) + "\n"
+                text = format_results(rows, aggregation, WRITERS[out.suffix]) + "\n"
             write_text(out, text)
-        if store is not None:
-            store_run("sts", store, how, rows)
-        if as_json:
-            typer.echo(json.dumps(content, indent=1))
+        if not deliver("sts", how, rows, store, as_json):
             return
         typer.echo(f"{model}, {encoder.dim}-d; calibrators fitted on: {fit_on}\n")
-        typer.echo(format_results(results, aggregation))
+        typer.echo(format_results(rows, aggregation))
 
 
-@app.command()
+@app.command(rich_help_panel=MEASURE)
 def geometry(
-    model: Annotated[str, typer.Option(help="minilm, smollm2, mini-bert, a folder, or a hub id.")],
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
+    model: Model,
+    device: Device = None,
     views: Annotated[bool, typer.Option(help="UMAP and PCA coordinates (umap-learn).")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
-    store: Annotated[
-        str | None, typer.Option(help="Store the run as data/results/geometry/STORE.json.")
-    ] = None,
-    download: Annotated[bool, typer.Option(help="Fetch a missing model.")] = False,
+    as_json: AsJson = False,
+    store: StoreAs = None,
+    download: Download = False,
 ) -> None:
     """Measure word and sentence spaces: Table 1, isotropy by layer, before and after."""
     with clear_errors():
         from bertflow_lite.encoders.transformer import Encoder, load_encoder
         from bertflow_lite.experiments.geometry.spaces import run_geometry
-        from bertflow_lite.experiments.runs import provenance, store_run
+        from bertflow_lite.experiments.runs import provenance
 
         encoder = load_encoder(model, device=device, download=download)
         if not isinstance(encoder, Encoder):
@@ -175,10 +174,7 @@ def geometry(
             max_length=encoder.max_length,
             data=results["settings"]["sets"],
         )
-        if store is not None:
-            store_run("geometry", store, how, results)
-        if as_json:
-            typer.echo(json.dumps({"how": how, "results": results}, indent=1))
+        if not deliver("geometry", how, results, store, as_json):
             return
         table = results["words"]["table1"]
         lines: list[list[Any]] = [["words of one token", *table["n_words"]]]
@@ -189,27 +185,25 @@ def geometry(
         typer.echo(tabulate(lines, head, floatfmt=".2f"))
 
 
-@app.command()
+@app.command(rich_help_panel=MEASURE)
 def pmi(
     model: Annotated[
         str,
         typer.Option(help="toy (the exact toy world), smollm2, mini-bert, a folder, or a hub id."),
     ] = "toy",
     contexts: Annotated[int, typer.Option(min=4, help="Contexts of a model to probe.")] = 3000,
-    seed: Annotated[int, typer.Option(help="Random state.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
-    store: Annotated[
-        str | None, typer.Option(help="Store the run as data/results/pmi/STORE.json.")
-    ] = None,
-    download: Annotated[bool, typer.Option(help="Fetch a missing model.")] = False,
+    seed: Seed = 0,
+    device: Device = None,
+    as_json: AsJson = False,
+    store: StoreAs = None,
+    download: Download = False,
 ) -> None:
     """Show Equations 1 to 3 of the paper in numbers: in an exact toy world or a language model."""
     with clear_errors():
         from bertflow_lite.devices import find_device
         from bertflow_lite.experiments.pmi.probe import run_probe
         from bertflow_lite.experiments.pmi.toy_run import run_toy
-        from bertflow_lite.experiments.runs import provenance, store_run
+        from bertflow_lite.experiments.runs import provenance
 
         toy = model == "toy"
         where = "cpu" if toy else str(find_device(device))
@@ -225,10 +219,7 @@ def pmi(
             device=where,
             data={} if toy else results["contexts"]["source"],
         )
-        if store is not None:
-            store_run("pmi", store, how, results)
-        if as_json:
-            typer.echo(json.dumps({"how": how, "results": results}, indent=1))
+        if not deliver("pmi", how, results, store, as_json):
             return
         if toy:
             shares = {"trained": results["fit"]["shares"]}
@@ -243,7 +234,7 @@ def _mark(found: bool) -> str:
     return "yes" if found else "no"
 
 
-@app.command("fill-mask")
+@app.command("fill-mask", rich_help_panel=MEASURE)
 def fill_mask(
     sentences: Annotated[
         list[str], typer.Argument(help="Sentences, quoted, each with one [MASK] or more.")
@@ -252,9 +243,9 @@ def fill_mask(
         str, typer.Option(help="A masked language model: mini-bert, a folder, or a hub id.")
     ] = "mini-bert",
     k: Annotated[int, typer.Option("-k", min=1, help="Guesses for each mask.")] = 5,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
-    download: Annotated[bool, typer.Option(help="Fetch a missing model.")] = False,
+    device: Device = None,
+    as_json: AsJson = False,
+    download: Download = False,
 ) -> None:
     """Show what a masked language model would write in place of each [MASK]."""
     with clear_errors():
@@ -272,8 +263,7 @@ def fill_mask(
                 {"sentence": text, "masks": [[vars(guess) for guess in mask] for mask in masks]}
                 for text, masks in filled
             ]
-            content = {"model": model, "fingerprint": lm.fingerprint, "results": rows}
-            typer.echo(json.dumps(content, indent=1))
+            say_json({"model": model, "fingerprint": lm.fingerprint, "results": rows})
             return
         blocks = []
         for text, masks in filled:

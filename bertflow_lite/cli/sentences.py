@@ -1,99 +1,123 @@
-"""Commands for your own sentences: fit, encode, similar, check, export."""
+"""Commands for your own sentences: fit, encode, similar, check, export, evaluate."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import tempfile
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from tabulate import tabulate
 
-from bertflow_lite.cli.common import app, check_place, clear_errors, split_names, warn
+from bertflow_lite.cli.common import (
+    SENTENCES,
+    AsJson,
+    Calibrators,
+    Device,
+    Download,
+    MaxLength,
+    Model,
+    Overwrite,
+    Seed,
+    Threads,
+    app,
+    check_place,
+    clear_errors,
+    open_encoder,
+    say_json,
+    set_threads,
+    split_names,
+    warn,
+)
 
 __all__ = [
     "Pipeline",
     "encode_texts",
     "layers_of",
-    "open_encoder",
     "warn_of_nothing_known",
     "write_array",
 ]
 
-ModelOption = Annotated[
-    str, typer.Option(help="minilm, smollm2, mini-bert, glove, a folder, or a hub id.")
-]
+SentenceFile = Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")]
 MaybeModel = Annotated[
-    str | None,
-    typer.Option(help="Encoder; default: the one that --with was fitted for."),
+    str | None, typer.Option(help="Encoder; default: the one that the calibrator was fitted for.")
 ]
-LayersOption = Annotated[
+Layers = Annotated[
     str | None,
     typer.Option(
-        help="Hidden states to average: a name, an index, or indices as 1,6; default: last2avg."
+        help="Hidden states to average: a name, an index, or indices as 1,6; default: as the "
+        "calibrator was fitted, or last2avg."
     ),
 ]
-WithOption = Annotated[
-    Path | None, typer.Option("--with", help="Folder of a calibrator that `fit` wrote.")
-]
-ColumnOption = Annotated[
+With = Annotated[Path | None, typer.Option("--with", help="File that `fit` wrote.")]
+Column = Annotated[
     str | None, typer.Option(help="Column that holds the sentences; default: sentence or text.")
 ]
-LengthOption = Annotated[int, typer.Option(help="Longest sentence, in tokens.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="Random state of a flow.")]
-DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")]
-ThreadsOption = Annotated[int | None, typer.Option(min=1, help="CPU threads.")]
-DownloadOption = Annotated[bool, typer.Option(help="Fetch a missing model.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
-OverwriteOption = Annotated[bool, typer.Option(help="Replace what is there.")]
+MaybeLength = Annotated[
+    int | None, typer.Option(help="Longest sentence, in tokens; default: as fitted, or 64.")
+]
+Calibrator = Annotated[
+    str, typer.Option(help="sn, natsv:K, whiten[:WIDTH], flow[:PRESET], joined by +.")
+]
 
 
-@app.command()
+@app.command(rich_help_panel=SENTENCES)
 def fit(
-    sentences: Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")],
-    out: Annotated[Path, typer.Option(help="Folder to write the calibrator to.")],
-    model: ModelOption = "minilm",
-    layers: LayersOption = None,
-    calibrate: Annotated[
-        str, typer.Option(help="sn, natsv:K, whiten[:WIDTH], flow[:PRESET], joined by +.")
-    ] = "flow:recommended",
-    column: ColumnOption = None,
-    seed: SeedOption = 0,
-    max_length: LengthOption = 64,
-    device: DeviceOption = None,
-    threads: ThreadsOption = None,
-    overwrite: OverwriteOption = False,
-    download: DownloadOption = False,
-    as_json: JsonOption = False,
+    sentences: SentenceFile,
+    out: Annotated[Path, typer.Option(help="File to write, .safetensors.")],
+    model: Model = "minilm",
+    layers: Layers = None,
+    calibrate: Calibrator = "flow:recommended",
+    column: Column = None,
+    seed: Seed = 0,
+    max_length: MaxLength = 64,
+    device: Device = None,
+    threads: Threads = None,
+    card: Annotated[bool, typer.Option(help="Write a model card beside it.")] = False,
+    overwrite: Overwrite = False,
+    download: Download = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Fit a calibrator to your sentences and save it.
+    """Fit a calibrator to your sentences and save it with its encoder's name.
 
     Quotation marks enclose a cell in a CSV; in a TSV they are characters like any other, and a TSV
     with quoted cells is refused.
     """
     with clear_errors():
-        from bertflow_lite.artifacts import read_description, save
+        from sklearn.pipeline import make_pipeline
+
         from bertflow_lite.calibrators import make_calibrator
         from bertflow_lite.datasets.own_files import read_sentences
+        from bertflow_lite.encoders.sentence_encoder import SentenceEncoder
+        from bertflow_lite.export.pipeline import read_about, save
         from bertflow_lite.measures.diagnosis import FEW, directions_to_learn
 
         calibrator = make_calibrator(calibrate, random_state=seed, progress=sys.stderr.isatty())
         if calibrator is None:
             raise ValueError("--calibrate none fits nothing; choose sn, natsv, whiten or flow.")
-        if out.exists() and not overwrite and any(out.iterdir() if out.is_dir() else [out]):
-            raise FileExistsError(f"{out.name!r} exists; name another folder or pass --overwrite.")
+        if out.suffix != ".safetensors":
+            raise ValueError(f"--out {out.name}: the ending must be .safetensors.")
+        if out.exists() and not overwrite:
+            raise FileExistsError(f"{out.name!r} exists; name another file or pass --overwrite.")
         check_place(out)
         texts = list(dict.fromkeys(read_sentences(sentences, column=column).sentences))
-        encoder = open_encoder(model, max_length, device, threads, download)
+        set_threads(threads)
+        step = SentenceEncoder(
+            model,
+            layers=layers or "last2avg",
+            max_length=max_length,
+            device=device,
+            download=download,
+        )
+        encoder = step._open()
         layers_used = layers_of(encoder, layers)
         vectors = encode_texts(encoder, texts, layers_used)
         calibrator.fit(vectors)
-        save(calibrator, out, encoder=encoder, layers=layers_used, data=texts, overwrite=overwrite)
+        parts = [part for _, part in getattr(calibrator, "steps", [("", calibrator)])]
+        pipeline = make_pipeline(step, *parts)
+        save(pipeline, out, data=texts, card=card, overwrite=overwrite)
         warn_of_nothing_known(encoder, vectors)
         directions = directions_to_learn(calibrator, encoder.dim)
         if len(texts) < FEW * directions:
@@ -102,30 +126,29 @@ def fit(
                 f"{calibrate} has to learn: bring more, or choose sn or whiten to a small width "
                 "(whiten:64)"
             )
-        description = read_description(out)
         if as_json:
-            typer.echo(json.dumps(description, indent=1))
+            say_json(read_about(out))
             return
         typer.echo(
             f"fitted {calibrate} on {len(texts)} different sentences of {sentences.name}, "
             f"{encoder.name}, layers {layers_used or 'mean'}, {encoder.dim} dimensions"
         )
-        typer.echo(f"saved: {', '.join(sorted(p.name for p in out.iterdir()))} in {out.name}/")
+        typer.echo(f"saved: {out.name}" + (f", {out.with_suffix('.md').name}" if card else ""))
 
 
-@app.command()
+@app.command(rich_help_panel=SENTENCES)
 def encode(
-    sentences: Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")],
+    sentences: SentenceFile,
     out: Annotated[Path, typer.Option(help="Array to write, .npy: row i is line i.")],
-    calibrator: WithOption = None,
+    calibrator: With = None,
     model: MaybeModel = None,
-    layers: Annotated[str | None, typer.Option(help="As in fit; default: as fitted.")] = None,
-    column: ColumnOption = None,
-    max_length: Annotated[int | None, typer.Option(help="Longest sentence, in tokens.")] = None,
-    device: DeviceOption = None,
-    threads: ThreadsOption = None,
-    overwrite: OverwriteOption = False,
-    download: DownloadOption = False,
+    layers: Layers = None,
+    column: Column = None,
+    max_length: MaybeLength = None,
+    device: Device = None,
+    threads: Threads = None,
+    overwrite: Overwrite = False,
+    download: Download = False,
 ) -> None:
     """Turn sentences into vectors, calibrated or raw, and write them as a .npy array."""
     with clear_errors():
@@ -145,20 +168,20 @@ def encode(
         typer.echo(f"{out.name}: {vectors.shape[0]} x {vectors.shape[1]}, {vectors.dtype}")
 
 
-@app.command()
+@app.command(rich_help_panel=SENTENCES)
 def similar(
     query: Annotated[str, typer.Argument(help="A sentence; - reads one from standard input.")],
     within: Annotated[Path, typer.Option("--in", help="Sentences to search.")],
     top: Annotated[int, typer.Option(min=1, help="How many to show.")] = 10,
-    calibrator: WithOption = None,
+    calibrator: With = None,
     model: MaybeModel = None,
-    layers: Annotated[str | None, typer.Option(help="As in fit; default: as fitted.")] = None,
-    column: ColumnOption = None,
-    max_length: Annotated[int | None, typer.Option(help="Longest sentence, in tokens.")] = None,
-    device: DeviceOption = None,
-    threads: ThreadsOption = None,
-    download: DownloadOption = False,
-    as_json: JsonOption = False,
+    layers: Layers = None,
+    column: Column = None,
+    max_length: MaybeLength = None,
+    device: Device = None,
+    threads: Threads = None,
+    download: Download = False,
+    as_json: AsJson = False,
 ) -> None:
     """Find the sentences of a file that come nearest to a query."""
     with clear_errors():
@@ -189,21 +212,19 @@ def similar(
         typer.echo(tabulate(lines, ["cosine", "line", "sentence"], disable_numparse=True))
 
 
-@app.command()
+@app.command(rich_help_panel=SENTENCES)
 def check(
-    sentences: Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")],
-    model: ModelOption = "minilm",
-    layers: LayersOption = None,
-    calibrate: Annotated[
-        str, typer.Option(help="Calibrator to try: sn, natsv:K, whiten[:WIDTH], flow[:PRESET].")
-    ] = "flow:recommended",
-    column: ColumnOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random state.")] = 0,
-    max_length: LengthOption = 64,
-    device: DeviceOption = None,
-    threads: ThreadsOption = None,
-    download: DownloadOption = False,
-    as_json: JsonOption = False,
+    sentences: SentenceFile,
+    model: Model = "minilm",
+    layers: Layers = None,
+    calibrate: Calibrator = "flow:recommended",
+    column: Column = None,
+    seed: Seed = 0,
+    max_length: MaxLength = 64,
+    device: Device = None,
+    threads: Threads = None,
+    download: Download = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure without labels how anisotropic a space is, and what calibration would change."""
     with clear_errors():
@@ -219,7 +240,7 @@ def check(
         vectors = encode_texts(encoder, texts, layers_of(encoder, layers))
         found = diagnose(vectors, calibrator, random_state=seed)
         if as_json:
-            typer.echo(json.dumps(found.to_dict(), indent=1))
+            say_json(found.to_dict())
             return
         lines: list[list[Any]] = [
             ["mean cosine of random sentences", found.mean_cosine, found.mean_cosine_calibrated],
@@ -235,16 +256,14 @@ def check(
             typer.echo(f"- {sentence}")
 
 
-@app.command()
+@app.command(rich_help_panel=SENTENCES)
 def export(
-    calibrator: Annotated[Path, typer.Argument(help="Folder of a calibrator that `fit` wrote.")],
+    calibrator: Annotated[Path, typer.Argument(help="File that `fit` wrote.")],
     out: Annotated[Path, typer.Option(help="Folder for the sentence-transformers model.")],
-    model: Annotated[
-        str | None, typer.Option(help="Encoder; default: the one it was fitted for.")
-    ] = None,
-    layers: Annotated[str | None, typer.Option(help="As in fit; default: as fitted.")] = None,
-    device: DeviceOption = None,
-    download: DownloadOption = False,
+    model: MaybeModel = None,
+    layers: Layers = None,
+    device: Device = None,
+    download: Download = False,
 ) -> None:
     """Write encoder, layers and calibrator as one sentence-transformers model."""
     with clear_errors():
@@ -266,21 +285,21 @@ def export(
 
 
 class Pipeline:
-    """An encoder with its layers and, where one is named, a saved calibrator.
+    """An encoder with its layers and, where a file is named, a saved calibrator.
 
     Parameters
     ----------
-    folder : Path or None
-        Of a saved calibrator.
+    file : Path or None
+        Of a pipeline that `fit` wrote, or of a calibrator alone.
     model, layers, max_length
-        None takes what the calibrator was fitted for or, without one, the defaults.
+        None takes what the file says or, without one, the defaults.
     device, threads, download
         As on the command line.
     """
 
     def __init__(
         self,
-        folder: Path | None,
+        file: Path | None,
         model: str | None,
         layers: str | None,
         max_length: int | None,
@@ -288,62 +307,41 @@ class Pipeline:
         threads: int | None,
         download: bool,
     ) -> None:
-        saved: dict[str, Any] = {}
-        if folder is not None:
-            from bertflow_lite.artifacts import load, read_description
+        from sklearn.pipeline import Pipeline as Steps
 
-            saved = read_description(folder)["encoder"] or {}
-            if not saved and (model is None or (layers is None and model != "glove")):
+        from bertflow_lite.encoders.sentence_encoder import SentenceEncoder
+
+        set_threads(threads)
+        self.calibrator = None
+        step = None
+        if file is not None:
+            from bertflow_lite.export.pipeline import load
+
+            whole = load(file, device=device)
+            self.calibrator = whole
+            if isinstance(whole, Steps) and isinstance(whole.steps[0][1], SentenceEncoder):
+                step, self.calibrator = whole.steps[0][1], whole[1:]
+            elif model is None or (layers is None and model != "glove"):
                 raise ValueError(
-                    f"{folder.name!r} does not say which encoder it was fitted for: name it by "
+                    f"{file.name!r} does not say which encoder it was fitted for: name it by "
                     "--model, and its layers by --layers."
                 )
-        self.saved = saved
-        length = saved.get("max_length", 64) if max_length is None else max_length
-        name = model or saved.get("name", "minilm")
+        saved = step is not None
+        step = SentenceEncoder(device=device) if step is None else step
+        step.set_params(model=model or step.model, layers=layers or step.layers, download=download)
+        if max_length is not None:
+            step.max_length = max_length
         try:
-            self.encoder = open_encoder(name, length, device, threads, download)
+            self.encoder = step._open()
         except FileNotFoundError as error:
             if model is not None or not saved:
                 raise
             # Of an encoder that was a folder, only its own name is kept.
             raise FileNotFoundError(
-                f"the calibrator was fitted for the encoder {name!r}, which is not at hand: say by "
-                f"--model where it is. ({error})"
+                f"the calibrator was fitted for the encoder {step.model!r}, which is not at hand: "
+                f"say by --model where it is. ({error})"
             ) from error
-        self.layers = layers_of(self.encoder, layers, saved.get("layers") or "last2avg")
-        self.calibrator = None
-        if folder is not None:
-            with self._said_for_commands(folder):
-                self.calibrator = load(folder, encoder=self.encoder, layers=self.layers)
-
-    @contextlib.contextmanager
-    def _said_for_commands(self, folder: Path) -> Iterator[None]:
-        """Put what `load` says about the encoder into the words of the command line."""
-        about_length = "was fitted for sentences cut at"
-        length = self.saved.get("max_length")
-        now = getattr(self.encoder, "max_length", length)
-        try:
-            with warnings.catch_warnings():
-                if length is not None:
-                    warnings.filterwarnings("ignore", f".*{about_length}", UserWarning)
-                yield
-        except ValueError as error:
-            said, found, _ = str(error).partition(" Use what it was fitted for")
-            if not found:
-                raise
-            names = (("--model", self.saved.get("name")), ("--layers", self.saved.get("layers")))
-            options = " ".join(f"{option} {name}" for option, name in names if name)
-            raise ValueError(
-                f"{said} Use what it was fitted for{f' ({options})' if options else ''}, or fit "
-                "anew for this one."
-            ) from None
-        if length != now:
-            warn(
-                f"{folder.name!r} {about_length} {length} tokens, and now they are cut at {now}: "
-                "longer ones get other vectors than in the fit. Leave out --max-length, or give "
-                f"--max-length {length}, unless that is meant."
-            )
+        self.layers = layers_of(self.encoder, layers, step.layers)
 
     def raw(self, texts: list[str]) -> Any:
         """Encode, without calibrating; shape (n, dim)."""
@@ -358,20 +356,7 @@ class Pipeline:
         return self.calibrated(self.raw(texts))
 
 
-def open_encoder(
-    model: str, max_length: int, device: str | None, threads: int | None, download: bool
-) -> Any:
-    """Load an encoder, and set the number of CPU threads if one is given."""
-    import torch
-
-    from bertflow_lite.encoders.transformer import load_encoder
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    return load_encoder(model, max_length=max_length, device=device, download=download)
-
-
-def layers_of(encoder: Any, layers: str | None, default: str = "last2avg") -> str | None:
+def layers_of(encoder: Any, layers: str | None, default: Any = "last2avg") -> Any:
     """Give the layer choice, or None for word vectors, which have no layers.
 
     Raises
@@ -401,7 +386,7 @@ def warn_of_nothing_known(encoder: Any, raw: Any) -> None:
         )
 
 
-def encode_texts(encoder: Any, texts: list[str], layers: str | None) -> Any:
+def encode_texts(encoder: Any, texts: list[str], layers: Any) -> Any:
     """Encode with a progress bar, where somebody looks."""
     progress = sys.stderr.isatty()
     if layers is None:
@@ -419,30 +404,28 @@ def write_array(path: Path, vectors: Any) -> None:
         np.save(file, vectors, allow_pickle=False)
 
 
-@app.command()
+@app.command(rich_help_panel=SENTENCES)
 def evaluate(
     pairs: Annotated[Path, typer.Argument(help="Rated pairs: .tsv, .csv, .jsonl or .parquet")],
-    calibrate: Annotated[
-        str, typer.Option(help="none, sn, natsv:K, whiten[:WIDTH], flow[:PRESET], by commas.")
-    ] = "none,sn,whiten,flow:recommended",
+    calibrate: Calibrators = "none,sn,whiten,flow:recommended",
     fit_on: Annotated[
         Path | None, typer.Option(help="Sentences to fit on; default: those of the pairs.")
     ] = None,
     column: Annotated[
         str | None, typer.Option(help="Column of --fit-on that holds the sentences.")
     ] = None,
-    calibrator: WithOption = None,
+    calibrator: With = None,
     model: MaybeModel = None,
-    layers: Annotated[str | None, typer.Option(help="As in fit.")] = None,
+    layers: Layers = None,
     columns: Annotated[
         str | None, typer.Option(help="Two sentence columns and the rating, by commas.")
     ] = None,
-    seed: SeedOption = 0,
-    max_length: Annotated[int | None, typer.Option(help="Longest sentence, in tokens.")] = None,
-    device: DeviceOption = None,
-    threads: ThreadsOption = None,
-    download: DownloadOption = False,
-    as_json: JsonOption = False,
+    seed: Seed = 0,
+    max_length: MaybeLength = None,
+    device: Device = None,
+    threads: Threads = None,
+    download: Download = False,
+    as_json: AsJson = False,
 ) -> None:
     """Score raw and calibrated cosines against your own ratings, with intervals.
 
@@ -505,12 +488,8 @@ def evaluate(
                 f"{', '.join(blind)} must learn: bring more, or choose sn or a small width"
             )
         if as_json:
-            content = {
-                "pairs": len(rated),
-                "fitted_on": len(texts) if learned else None,
-                "results": rows,
-            }
-            typer.echo(json.dumps(content, indent=1))
+            used = len(texts) if learned else None
+            say_json({"pairs": len(rated), "fitted_on": used, "results": rows})
             return
         typer.echo(f"{len(rated)} rated pairs of {pairs.name}; Spearman x 100, 95 % intervals")
         if learned:

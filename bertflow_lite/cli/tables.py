@@ -1,28 +1,197 @@
-"""Commands for the paper's tables and figures: table, figure, all."""
+"""Commands that make the book's stored runs: table, figure, all, ablation, controls."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import json
-import logging
 import sys
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-import torch
 import typer
 from tabulate import tabulate
 
-from bertflow_lite.cli.common import WRITERS, app, clear_errors, split_names
-from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.experiments.resume import KeptResults
-from bertflow_lite.experiments.runs import PACKAGES, _version
-from bertflow_lite.experiments.scoring import AnyEncoder
+from bertflow_lite.cli.common import (
+    WRITERS,
+    Aggregation,
+    AsJson,
+    Calibrators,
+    Device,
+    Download,
+    LayerChoices,
+    MaxLength,
+    Model,
+    Progress,
+    Resume,
+    Seeds,
+    Sets,
+    StoreAs,
+    Threads,
+    app,
+    clear_errors,
+    deliver,
+    open_encoder,
+    set_threads,
+    split_names,
+)
 
-__all__ = ["EXPERIMENTS", "Experiment", "find_experiment", "open_kept"]
+__all__ = ["EXPERIMENTS", "Experiment", "Functions", "find_experiment"]
+
+
+class Functions(NamedTuple):
+    """What measures an experiment, lays its result out as text, and draws it if it is a figure."""
+
+    run: Callable[..., dict[str, Any]]
+    format: Callable[..., str]
+    draw: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of the paper.
+
+    Attributes
+    ----------
+    name : str
+        ``"table2"``, ``"figure1"`` ...: also the folder of its stored runs.
+    title : str
+        What it shows.
+    load : callable
+        Imports and gives its functions: torch takes seconds, for which `--help` shall not wait.
+    several : bool
+        Whether it is about several models at once (Table 8).
+    transformers_only : bool
+        Whether it says nothing about word vectors.
+    fits_nli : bool
+        Whether a flow is fitted on NLI sentences.
+    """
+
+    name: str
+    title: str
+    load: Callable[[], Functions]
+    several: bool = False
+    transformers_only: bool = False
+    fits_nli: bool = False
+
+    @property
+    def kind(self) -> str:
+        """``"table"`` or ``"figure"``."""
+        return self.name[:-1]
+
+    @property
+    def number(self) -> int:
+        """Its number in the paper."""
+        return int(self.name[-1])
+
+    @property
+    def run(self) -> Callable[..., dict[str, Any]]:
+        """The function that measures."""
+        return self.load().run
+
+    @property
+    def format(self) -> Callable[..., str]:
+        """The function that lays the result out as text."""
+        return self.load().format
+
+    @property
+    def draw(self) -> Callable[..., Any] | None:
+        """The function that makes a Plotly figure of the result, where there is one."""
+        return self.load().draw
+
+
+def _table1() -> Functions:
+    from bertflow_lite.experiments.table1 import format_table1, run_table1
+
+    return Functions(run_table1, format_table1)
+
+
+def _table2() -> Functions:
+    from bertflow_lite.experiments.tables2_3 import format_table2, run_table2
+
+    return Functions(run_table2, format_table2)
+
+
+def _table3() -> Functions:
+    from bertflow_lite.experiments.tables2_3 import format_table3, run_table3
+
+    return Functions(run_table3, format_table3)
+
+
+def _table4() -> Functions:
+    from bertflow_lite.experiments.table4 import format_table4, run_table4
+
+    return Functions(run_table4, format_table4)
+
+
+def _table5() -> Functions:
+    from bertflow_lite.experiments.table5 import format_table5, run_table5
+
+    return Functions(run_table5, format_table5)
+
+
+def _table6() -> Functions:
+    from bertflow_lite.experiments.table6 import format_table6, run_table6
+
+    return Functions(run_table6, format_table6)
+
+
+def _table8() -> Functions:
+    from bertflow_lite.experiments.table8 import format_table8, run_table8
+
+    return Functions(run_table8, format_table8)
+
+
+def _figure1() -> Functions:
+    from bertflow_lite.experiments.figure1 import format_figure1, run_figure1
+    from bertflow_lite.figures.flows import draw_figure1
+
+    return Functions(run_figure1, format_figure1, draw_figure1)
+
+
+def _figure2() -> Functions:
+    from bertflow_lite.experiments.table6 import format_figure2, run_figure2
+    from bertflow_lite.figures.spelling import draw_figure2
+
+    return Functions(run_figure2, format_figure2, draw_figure2)
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    one.name: one
+    for one in (
+        Experiment("table1", "word embeddings by word frequency", _table1, transformers_only=True),
+        Experiment("table2", "seven STS sets, no NLI supervision", _table2, fits_nli=True),
+        Experiment("table3", "seven STS sets, encoder fine-tuned on NLI", _table3,
+                   transformers_only=True, fits_nli=True),
+        Experiment("table4", "QNLI validation, AUC of the cosine", _table4, fits_nli=True),
+        Experiment("table5", "calibration baselines on STS-B", _table5),
+        Experiment("table6", "similarity and edit distance", _table6),
+        Experiment("table8", "STS-B over several NLI models", _table8, several=True),
+        Experiment("figure1", "embedding space and latent space", _figure1),
+        Experiment("figure2", "similarity against edit distance", _figure2),
+    )
+}  # fmt: skip
+"""The paper's tables and figures; its Table 7 lists settings (`flow_calibrator.PRESETS`)."""
+
+
+def find_experiment(kind: str, number: int) -> Experiment:
+    """Give ``EXPERIMENTS[kind + number]``.
+
+    Raises
+    ------
+    ValueError
+        If the paper has no such table or figure, naming those there are.
+    """
+    name = f"{kind}{number}"
+    if name not in EXPERIMENTS:
+        there = [one.removeprefix(kind) for one in EXPERIMENTS if one.startswith(kind)]
+        extra = (
+            " Table 7 lists the flow's settings: the preset 'paper'." if name == "table7" else ""
+        )
+        raise ValueError(f"there is no {kind} {number}; there are {', '.join(there)}.{extra}")
+    return EXPERIMENTS[name]
+
 
 Models = Annotated[
     list[str],
@@ -31,25 +200,17 @@ Models = Annotated[
         help="minilm, smollm2, mini-bert, glove, a folder, or a hub id; several in Table 8.",
     ),
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="Flows fitted, with seeds 0, 1, ...")]
-Layers = Annotated[
+MoreLayers = Annotated[
     list[str],
     typer.Option(help="A layer choice beside the experiment's own; may be repeated."),
 ]
-Data = Annotated[str | None, typer.Option(help="Some of the sets only, separated by commas.")]
-MaxLength = Annotated[int, typer.Option(help="Longest sentence, in tokens (the paper's: 64).")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.")]
+SomeSets = Annotated[str | None, typer.Option(help="Some of the sets only, separated by commas.")]
 NliSentences = Annotated[
     int | None,
     typer.Option(min=20, help="Fit flow (NLI) on this many NLI sentences only, drawn at random."),
 ]
 Name = Annotated[str | None, typer.Option(help="Name of the stored run; default: the model's.")]
 Store = Annotated[bool, typer.Option(help="Store the run as data/results/tableN/NAME.json.")]
-Resume = Annotated[bool, typer.Option(help="Go on from an interrupted run's finished rows.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
-Download = Annotated[bool, typer.Option(help="Fetch a missing model or data set.")]
-Progress = Annotated[bool, typer.Option(help="Progress bars (on stderr).")]
 
 
 @app.command()
@@ -57,8 +218,8 @@ def table(
     number: Annotated[int, typer.Argument(help="1, 2, 3, 4, 5, 6 or 8, as in the paper.")],
     model: Models,
     seeds: Seeds = 3,
-    layers: Layers = [],  # noqa: B006 (typer copies it)
-    data: Data = None,
+    layers: MoreLayers = [],  # noqa: B006 (typer copies it)
+    data: SomeSets = None,
     max_length: MaxLength = 64,
     device: Device = None,
     threads: Threads = None,
@@ -82,8 +243,8 @@ def figure(
     number: Annotated[int, typer.Argument(help="1 or 2, as in the paper.")],
     model: Models,
     seeds: Seeds = 1,
-    layers: Layers = [],  # noqa: B006
-    data: Data = None,
+    layers: MoreLayers = [],  # noqa: B006
+    data: SomeSets = None,
     max_length: MaxLength = 64,
     device: Device = None,
     threads: Threads = None,
@@ -106,8 +267,8 @@ def figure(
 def run_all(
     model: Models,
     seeds: Seeds = 3,
-    layers: Layers = [],  # noqa: B006
-    data: Data = None,
+    layers: MoreLayers = [],  # noqa: B006
+    data: SomeSets = None,
     max_length: MaxLength = 64,
     device: Device = None,
     threads: Threads = None,
@@ -123,30 +284,28 @@ def run_all(
     Table 8, which is about several fine-tuned models, runs where several are given.
     """
     options = dict(locals()) | {"out": None, "as_json": False, "strict": False}
-
     failed = []
     for experiment in EXPERIMENTS.values():
-        kind, number = experiment.name[:-1], int(experiment.name[-1])
         if experiment.several != (len(model) > 1):
             continue
         if experiment.transformers_only and model[0] == "glove":
             continue
-        typer.echo(f"\n== {kind} {number}: {experiment.title}\n")
+        label = f"{experiment.kind} {experiment.number}"
+        typer.echo(f"\n== {label}: {experiment.title}\n")
         try:
             with clear_errors():
-                _run_one(kind, number, options)
+                _run_one(experiment.kind, experiment.number, options)
         except typer.Exit as ended:
             if ended.exit_code != 1:
                 raise
-            failed.append(f"{kind} {number}")
+            failed.append(label)
     if failed:
         typer.echo(f"\nnot done, for the reasons above: {', '.join(failed)}", err=True)
         raise typer.Exit(1)
 
 
 def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
-    import torch
-
+    """Run one experiment; `options` are the command's, ``strict`` where it must fit them all."""
     from bertflow_lite.experiments.runs import store_run
     from bertflow_lite.files import write_text
 
@@ -157,18 +316,18 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
         raise ValueError(f"--out {out.name}: the ending must be {', '.join(endings)}.")
     if out is not None and not out.parent.is_dir():
         raise FileNotFoundError(f"--out {out}: there is no folder {out.parent}; make it first.")
-    if options["threads"] is not None:
-        torch.set_num_threads(options["threads"])
     several = experiment.several
     if not several and len(options["model"]) > 1:
         raise ValueError(f"{kind} {number} is about one model; --model was given more than once.")
+    if options["nli_sentences"] is not None and options["strict"] and not experiment.fits_nli:
+        raise ValueError(f"{experiment.name} has no flow (NLI): --nli-sentences is not for it.")
+    set_threads(options["threads"])
     results, how, kept = (_run_several if several else _run_encoder)(experiment, options)
-    content = {"how": how, "results": results}
+    text = json.dumps({"how": how, "results": results}, indent=1, ensure_ascii=False)
     if out is not None:
         if out.suffix == ".json":
-            write_text(out, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-        elif out.suffix == ".html":
-            assert experiment.draw is not None
+            write_text(out, text + "\n")
+        elif experiment.draw is not None:
             write_text(out, experiment.draw(results).to_html())  # plotly.js inside: works offline
         else:
             write_text(out, experiment.format(results, WRITERS[out.suffix]) + "\n")
@@ -178,7 +337,7 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
     if kept is not None:
         kept.remove()
     if options["as_json"]:
-        typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
+        typer.echo(text)
         return
     typer.echo(f"{how['model']}: {experiment.title} ({how['seconds']:.0f} s)\n")
     typer.echo(experiment.format(results))
@@ -186,36 +345,30 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
         typer.echo(f"\nstored as {experiment.name}/{name.replace('/', '--')}.json in data/results")
 
 
-def _run_encoder(experiment: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any], Any]:
-    from bertflow_lite.encoders.transformer import load_encoder
+def _run_encoder(
+    experiment: Experiment, options: dict[str, Any]
+) -> tuple[Any, dict[str, Any], Any]:
+    from bertflow_lite.experiments.options import RunOptions, open_kept
     from bertflow_lite.experiments.runs import provenance
 
     (model,) = options["model"]
-    data = split_names(options["data"]) if options["data"] is not None else None
-    chosen: dict[str, Any] = {"seeds": options["seeds"], "layers": options["layers"], "data": data}
-    if options["nli_sentences"] is not None:
-        if "nli_sentences" in inspect.signature(experiment.run).parameters:
-            chosen["nli_sentences"] = options["nli_sentences"]
-        elif options["strict"]:
-            raise ValueError(f"{experiment.name} has no flow (NLI): --nli-sentences is not for it.")
-    encoder = load_encoder(
-        model,
-        max_length=options["max_length"],
-        device=options["device"],
+    chosen = RunOptions(
+        seeds=options["seeds"],
+        layers=options["layers"],
+        data=split_names(options["data"]) if options["data"] is not None else None,
+        nli_sentences=options["nli_sentences"] if experiment.fits_nli else None,
         download=options["download"],
+        progress=options["progress"] and sys.stderr.isatty(),
     )
-    kept = open_kept(experiment, encoder, **chosen)
+    encoder = open_encoder(
+        model, options["max_length"], options["device"], None, options["download"]
+    )
+    kept = open_kept(experiment.name, encoder, chosen)
     if not options["resume"]:
         kept.remove()
     if kept.found:
         typer.echo(f"going on from {kept.found} finished parts of an earlier run", err=True)
-    results = experiment.run(
-        encoder,
-        **chosen,
-        download=options["download"],
-        progress=options["progress"] and sys.stderr.isatty(),
-        keep=kept,
-    )
+    results = experiment.run(encoder, replace(chosen, keep=kept))
     how = provenance(
         model=_name(model),
         fingerprint=encoder.fingerprint,
@@ -229,9 +382,9 @@ def _run_encoder(experiment: Any, options: dict[str, Any]) -> tuple[Any, dict[st
     return results, how, kept
 
 
-def _run_several(experiment: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any], None]:
-    import time
-
+def _run_several(
+    experiment: Experiment, options: dict[str, Any]
+) -> tuple[Any, dict[str, Any], None]:
     from bertflow_lite.devices import find_device
     from bertflow_lite.experiments.runs import provenance
 
@@ -262,17 +415,10 @@ def _name(model: str) -> str:
     return Path(model).resolve().name if Path(model).is_dir() else model
 
 
-logger = logging.getLogger(__name__)
-
-
 @app.command()
 def ablation(
-    model: Annotated[
-        str, typer.Option(help="minilm, smollm2, mini-bert, glove, a folder, or a hub id.")
-    ] = "minilm",
-    layers: Annotated[
-        list[str], typer.Option(help="Layer choice; may be repeated. Default: last2avg.")
-    ] = [],  # noqa: B006 (typer copies it)
+    model: Model = "minilm",
+    layers: LayerChoices = ["last2avg"],  # noqa: B006
     data: Annotated[
         str | None, typer.Option(help="Sets, by commas. Default: stsb,sick-r; all seven in a test.")
     ] = None,
@@ -294,60 +440,44 @@ def ablation(
     compare: Annotated[
         str | None, typer.Option(help="Stored runs, by commas: print their means, run nothing.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Flows fitted, with seeds 0, 1, ...")] = 3,
-    max_length: Annotated[int, typer.Option(help="Longest sentence, in tokens.")] = 64,
-    device: Annotated[str | None, typer.Option(help="Of the encoder: cpu, cuda, mps.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
-    store: Annotated[
-        str | None, typer.Option(help="Store the run as data/results/ablation/STORE.json.")
-    ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on from an interrupted run's scores.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
-    download: Annotated[bool, typer.Option(help="Fetch a missing model or data set.")] = False,
+    seeds: Seeds = 3,
+    max_length: MaxLength = 64,
+    device: Device = None,
+    threads: Threads = None,
+    store: StoreAs = None,
+    resume: Resume = True,
+    as_json: AsJson = False,
+    download: Download = False,
 ) -> None:
     """Change the flow part by part, on validation sets: paper against released code."""
     with clear_errors():
-        import torch
-
         from bertflow_lite import __version__
         from bertflow_lite.calibrators.flow_calibrator import PRESETS
         from bertflow_lite.datasets.sts import load_sts
-        from bertflow_lite.encoders.transformer import load_encoder
-        from bertflow_lite.experiments.ablation import (
-            DATA,
-            TEST_DATA,
-            find_variants,
-            run_ablation,
-            run_test,
-        )
-        from bertflow_lite.experiments.ablation_summary import (
-            average_models,
-            best_width,
-            format_effects,
-            format_models,
-            format_test,
-            summarize,
-        )
+        from bertflow_lite.experiments import ablation as runs
+        from bertflow_lite.experiments import ablation_summary as summary
+        from bertflow_lite.experiments.options import RunOptions
         from bertflow_lite.experiments.resume import KeptResults, no_keep
-        from bertflow_lite.experiments.runs import load_run, provenance, store_run
+        from bertflow_lite.experiments.runs import load_run, provenance
 
         if compare is not None:
-            runs = {name: load_run("ablation", name) for name in split_names(compare)}
-            rows_of = {name: run["results"]["rows"] for name, run in runs.items()}
-            averages = average_models(rows_of)
-            typer.echo(json.dumps(averages, indent=1) if as_json else format_models(averages))
+            stored = {name: load_run("ablation", name) for name in split_names(compare)}
+            averages = summary.average_models(
+                {name: run["results"]["rows"] for name, run in stored.items()}
+            )
+            typer.echo(
+                json.dumps(averages, indent=1) if as_json else summary.format_models(averages)
+            )
             return
-        if threads is not None:
-            torch.set_num_threads(threads)
-        sets = split_names(data) if data else list(TEST_DATA if test else DATA)
-        chosen = layers or ["last2avg"]
-        variants = find_variants(["whiten"] if test else split_names(parts), dropout=dropout)
+        sets = split_names(data) if data else list(runs.TEST_DATA if test else runs.DATA)
+        wanted = ["whiten"] if test else split_names(parts) if parts else []
+        variants = runs.find_variants(wanted, dropout=dropout)
         if test:
             variants = [variant for variant in variants if variant.part == "whiten"]
         splits = {name: load_sts(name, None if test else "dev", download=download) for name in sets}
-        encoder = load_encoder(model, max_length=max_length, device=device, download=download)
+        encoder = open_encoder(model, max_length, device, threads, download)
         settings: dict[str, Any] = {
-            "layers": chosen,
+            "layers": layers,
             "parts": parts,
             "dropout": dropout,
             "max_length": max_length,
@@ -363,22 +493,23 @@ def ablation(
         )
         if not resume:
             kept.remove()
-        common: dict[str, Any] = {"download": download, "report": logger.info}
-        common |= {"keep": kept if resume else no_keep}
-        rows = run_ablation(
+
+        def options(sets: Sequence[str]) -> RunOptions:
+            keep = kept if resume else no_keep
+            return RunOptions(seeds=seeds, data=sets, download=download, keep=keep)
+
+        rows = runs.run_ablation(
             encoder,
-            chosen,
+            layers,
             variants,
-            data=DATA if test else sets,
+            options(runs.DATA if test else sets),
             fit_on=fit_on,
             fit_rows=fit_rows,
-            seeds=seeds,
-            **common,
         )
         results: dict[str, Any] = {"rows": rows}
         if test:
-            results = {"widths": {label: best_width(rows, label) for label in chosen}}
-            results["rows"] = run_test(encoder, results["widths"], data=sets, seeds=seeds, **common)
+            results = {"widths": {label: summary.best_width(rows, label) for label in layers}}
+            results["rows"] = runs.run_test(encoder, results["widths"], options(sets))
         how = provenance(
             model=model,
             fingerprint=encoder.fingerprint,
@@ -388,15 +519,12 @@ def ablation(
             seconds=round(kept.seconds),
             cpu_seconds=round(kept.cpu_seconds),
         )
-        if store is not None:
-            store_run("ablation", store, how, results)
+        show = deliver("ablation", how, results, store, as_json)
         kept.remove()
-        if as_json:
-            typer.echo(json.dumps({"how": how, "results": results}, indent=1))
-        elif test:
-            typer.echo(format_test(results["rows"]))
-        else:
-            typer.echo(format_effects(summarize(rows)))
+        if show and test:
+            typer.echo(summary.format_test(results["rows"]))
+        elif show:
+            typer.echo(summary.format_effects(summary.summarize(rows)))
 
 
 REAL_SETS = "stsb,sick-r,sts12,sts13,sts14,sts15,sts16"
@@ -416,52 +544,36 @@ def controls(
     model: Annotated[
         str, typer.Option(help="random-bert-WIDTHxBLOCKS, or any other model.")
     ] = "random-bert-384x6",
-    layers: Annotated[
-        list[str], typer.Option(help="Layer choice; may be repeated. Names, or an index.")
-    ] = ["last"],  # noqa: B006 (typer copies it)
-    data: Annotated[str, typer.Option(help="Sets, separated by commas.")] = REAL_SETS,
-    calibrate: Annotated[
-        str, typer.Option(help="Calibrators, separated by commas.")
-    ] = "none,sn,natsv:1,whiten,whiten:128,flow",
+    layers: LayerChoices = ["last"],  # noqa: B006
+    data: Sets = REAL_SETS,
+    calibrate: Calibrators = "none,sn,natsv:1,whiten,whiten:128,flow",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, ...: weights and flows.")] = 3,
     control: Annotated[
         str, typer.Option(help="pretraining: the model that has learned nothing.")
     ] = "random-bert-384x6",
     control_layers: Annotated[str, typer.Option(help="pretraining: its layer choice.")] = "1",
     control_seeds: Annotated[int, typer.Option(min=1, help="pretraining: its seeds.")] = 5,
-    aggregation: Annotated[str, typer.Option(help="pretraining: all, mean or wmean.")] = "all",
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.")] = None,
-    store: Annotated[
-        str | None, typer.Option(help="Store the run as data/results/controls/STORE.json.")
-    ] = None,
-    download: Annotated[bool, typer.Option(help="Fetch a missing model or data set.")] = False,
+    aggregation: Aggregation = "all",
+    device: Device = None,
+    threads: Threads = None,
+    store: StoreAs = None,
+    download: Download = False,
 ) -> None:
     """Compare with encoders that have learned nothing: random weights, and counted words."""
     with clear_errors():
-        import torch
-
         from bertflow_lite.devices import find_device
-        from bertflow_lite.encoders.random_models import is_random_name
-        from bertflow_lite.encoders.transformer import Encoder, load_encoder
-        from bertflow_lite.experiments.controls import overlap as overlap_runs
-        from bertflow_lite.experiments.controls import runs
-        from bertflow_lite.experiments.controls import token_weights as weight_runs
-        from bertflow_lite.experiments.runs import provenance, store_run
+        from bertflow_lite.experiments.controls import overlap, runs, token_weights
+        from bertflow_lite.experiments.runs import provenance
         from bertflow_lite.experiments.scoring import sts_target
 
         if what not in WHAT:
             raise ValueError(f"--what is {what!r}; it must be one of {', '.join(WHAT)}.")
-        if threads is not None:
-            torch.set_num_threads(threads)
+        set_threads(threads)
         system = runs.System(model, tuple(layers), seeds)
         targets = [sts_target(name, download=download) for name in split_names(data)]
         calibrators = split_names(calibrate)
-        options: dict[str, Any] = {
-            "device": device,
-            "download": download,
-            "progress": sys.stderr.isatty(),
-        }
+        progress = sys.stderr.isatty()
+        options: dict[str, Any] = {"device": device, "download": download, "progress": progress}
         settings: dict[str, Any] = {"layers": layers, "calibrators": calibrators}
         fingerprint = ""
         results: Any
@@ -475,34 +587,16 @@ def controls(
         elif what == "pretraining":
             other = runs.System(control, (control_layers,), control_seeds)
             settings |= {"control": vars(other), "aggregation": aggregation}
-            results = runs.run_pretraining(
-                system,
-                other,
-                targets,
-                calibrators,
-                aggregation=aggregation,  # type: ignore[arg-type]
-                **options,
-            )
+            options["aggregation"] = aggregation
+            results = runs.run_pretraining(system, other, targets, calibrators, **options)
         elif what == "rarity":
             results = runs.run_rarity(system, targets, calibrators, **options)
         elif what == "weights":
-            encoder = load_encoder(
-                model, device=device, download=download, cache=not is_random_name(model)
+            fingerprint, results = token_weights.run_weights(
+                model, layers, targets, calibrators, device=device, download=download
             )
-            if not isinstance(encoder, Encoder):
-                raise ValueError(f"{model!r} has no tokens to weigh; give a transformer.")
-            fingerprint = encoder.fingerprint
-            results = {
-                "pooling": weight_runs.run_pooling(encoder, layers, targets),
-                "influence": weight_runs.run_influence(encoder, layers, targets[0], calibrators),
-            }
         else:
-            results = {
-                "within": overlap_runs.run_within(system, targets, calibrators, **options),
-                "kinds": overlap_runs.run_kinds(system, calibrators, **options),
-                "answers": overlap_runs.run_answers(system, calibrators, **options),
-                "swaps": overlap_runs.run_swaps(system, calibrators, **options),
-            }
+            results = overlap.run_overlap(system, targets, calibrators, **options)
         if what in ("pretraining", "rarity", "overlap"):
             fingerprint = runs.find_fingerprints(system, device=device, download=download)
         how = provenance(
@@ -515,8 +609,7 @@ def controls(
             fit_on="target",
             data={target.pairs.name: target.pairs.fingerprint for target in targets},
         )
-        if store is not None:
-            store_run("controls", store, how, results)
+        deliver("controls", how, results, store, as_json=False)
         for title, part in (results if isinstance(results, dict) else {what: results}).items():
             rows = [{key: _short(value) for key, value in row.items()} for row in part]
             typer.echo(f"\n{title}")
@@ -528,120 +621,3 @@ def _short(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(f"{one:.1f}" for one in value)
     return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """One table or figure of the paper.
-
-    Attributes
-    ----------
-    name : str
-        ``"table2"``, ``"figure1"`` ...: also the folder of its stored runs.
-    title : str
-        What it shows.
-    module : str
-        Where ``run_NAME``, ``format_NAME`` and, for a figure, ``draw_NAME`` are, in this package.
-    format_module, draw_module : str
-        Where the latter two are, if elsewhere.
-    several : bool
-        Whether it is about several models at once (Table 8).
-    transformers_only : bool
-        Whether it says nothing about word vectors.
-    """
-
-    name: str
-    title: str
-    module: str
-    format_module: str = ""
-    draw_module: str = ""
-    several: bool = False
-    transformers_only: bool = False
-
-    @property
-    def run(self) -> Callable[..., dict[str, Any]]:
-        """The function that measures; see the module."""
-        return self._find("run", self.module)
-
-    @property
-    def format(self) -> Callable[..., str]:
-        """The function that lays the result out as text."""
-        return self._find("format", self.format_module or self.module)
-
-    @property
-    def draw(self) -> Callable[..., Any] | None:
-        """The function that makes a Plotly figure of the result, where there is one."""
-        return self._find("draw", self.draw_module) if self.draw_module else None
-
-    def _find(self, what: str, module: str) -> Callable[..., Any]:
-        function: Callable[..., Any] = getattr(
-            importlib.import_module(f"bertflow_lite.{module}"), f"{what}_{self.name}"
-        )
-        return function
-
-
-EXPERIMENTS: dict[str, Experiment] = {
-    one.name: one
-    for one in (
-        Experiment("table1", "word embeddings by word frequency", "cli.tables",
-                   transformers_only=True),
-        Experiment("table2", "seven STS sets, no NLI supervision", "experiments.tables2_3",
-                   "experiments.tables2_3"),
-        Experiment("table3", "seven STS sets, encoder fine-tuned on NLI", "experiments.tables2_3",
-                   "experiments.tables2_3", transformers_only=True),
-        Experiment("table4", "QNLI validation, AUC of the cosine", "experiments.table4"),
-        Experiment("table5", "calibration baselines on STS-B", "experiments.table5"),
-        Experiment("table6", "similarity and edit distance", "experiments.table6",
-                   "experiments.table6"),
-        Experiment("table8", "STS-B over several NLI models", "cli.tables",
-                   several=True),
-        Experiment("figure1", "embedding space and latent space", "experiments.figure1",
-                   draw_module="figures.flows"),
-        Experiment("figure2", "similarity against edit distance", "experiments.table6",
-                   "experiments.table6", draw_module="figures.spelling"),
-    )
-}  # fmt: skip
-"""The paper's tables and figures; its Table 7 lists settings (`flow_calibrator.PRESETS`)."""
-
-
-def find_experiment(kind: str, number: int) -> Experiment:
-    """Give ``EXPERIMENTS[kind + number]``.
-
-    Raises
-    ------
-    ValueError
-        If the paper has no such table or figure, naming those there are.
-    """
-    name = f"{kind}{number}"
-    if name not in EXPERIMENTS:
-        there = [one.removeprefix(kind) for one in EXPERIMENTS if one.startswith(kind)]
-        extra = (
-            " Table 7 lists the flow's settings: the preset 'paper'." if name == "table7" else ""
-        )
-        raise ValueError(f"there is no {kind} {number}; there are {', '.join(there)}.{extra}")
-    return EXPERIMENTS[name]
-
-
-def open_kept(
-    experiment: Experiment,
-    encoder: AnyEncoder,
-    *,
-    seeds: int,
-    layers: Sequence[str],
-    data: Sequence[str] | None,
-    **more: Any,
-) -> KeptResults:
-    """Open what an interrupted run of the same experiment with the same settings left behind."""
-    device = encoder.device if isinstance(encoder, Encoder) else torch.device("cpu")
-    settings = {
-        "fingerprint": encoder.fingerprint,
-        "max_length": getattr(encoder, "max_length", None),
-        "precision": str(getattr(encoder, "autocast", None)),
-        "device": device.type,
-        "seeds": seeds,
-        "layers": list(layers),
-        "data": list(data) if data is not None else None,
-        **more,
-        "versions": {package: _version(package) for package in PACKAGES},
-    }
-    return KeptResults(experiment.name, settings)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.models import PACKAGED_MODELS, load_model, packaged_path
+from bertflow_lite.encoders.pooling import pad_tokens
 from bertflow_lite.text import check_sentences
 
 __all__ = [
@@ -190,12 +191,7 @@ def head_inputs(lm: LanguageModel, rows: Sequence[Sequence[int]]) -> Tensor:
         On the model's device.  What stands at a padded position means nothing.
     """
     device = lm.word_vectors.device
-    length = max(map(len, rows))
-    ids = torch.full((len(rows), length), int(lm.tokenizer.pad_token_id))
-    mask = torch.zeros_like(ids)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)] = torch.tensor(row)
-        mask[i, : len(row)] = 1
+    ids, mask = pad_tokens(rows, int(lm.tokenizer.pad_token_id))
     caught: list[Tensor] = []
 
     def catch(_: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor]:

@@ -25,7 +25,6 @@ import torch
 from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.random_models import is_random_name, load_random
 from bertflow_lite.files import cache_dir, data_file
-from bertflow_lite.folders import alone_in
 from bertflow_lite.hub import hub_model
 
 __all__ = [
@@ -77,9 +76,8 @@ def load_model(
     ----------
     name : str or path
         ``"minilm"``, ``"smollm2"``, ``"mini-bert"``, a folder with a transformers model, or a hub
-        id.  ``"random-minilm[:SEED]"``, ``"random-mini[:SEED]"`` (the shape of ``"mini-bert"``) and
-        ``"random-bert-WIDTHxBLOCKS[:SEED]"`` are the control: a network with random weights, which
-        has learned nothing (`random_models.load_random`).
+        id.  ``"random-minilm[:SEED]"`` and ``"random-bert-WIDTHxBLOCKS[:SEED]"`` are the control:
+        a network with random weights, which has learned nothing (`random_models.load_random`).
     device : str or torch.device, optional
         Default: `find_device`.
     dtype : torch.dtype, default torch.float32
@@ -201,9 +199,11 @@ def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
             complete = Path(scratch) / "complete"
             model.save_pretrained(complete)
             tokenizer.save_pretrained(complete)
-            with alone_in(folder.parent):
-                if not folder.exists():  # another process may have been quicker
-                    complete.rename(folder)
+            try:
+                complete.rename(folder)
+            except OSError:
+                if not folder.exists():  # else another process was quicker
+                    raise
     except OSError as error:
         logger.warning("no copy of smollm2 in the cache (%s): it is converted each time", error)
     return model.to(dtype), tokenizer

@@ -7,6 +7,7 @@ block k, -1 the last.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -14,6 +15,30 @@ import torch
 from torch import Tensor
 
 __all__ = ["LAYER_NAMES", "LayerChoice", "LayersArgument", "resolve_layers"]
+
+
+def pad_tokens(rows: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:
+    """Make a batch of token ids: shorter rows are padded on the right.
+
+    Parameters
+    ----------
+    rows : sequence of sequences of int, length n
+        The token ids of each text.
+    padding : int
+        The token to fill up with.
+
+    Returns
+    -------
+    ids, mask : Tensor of int, shape (n, length of the longest, or 1)
+        The ids; and 1 for a token, 0 for padding.
+    """
+    longest = max(1, *map(len, rows))
+    ids = torch.full((len(rows), longest), padding, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = torch.tensor(row, dtype=torch.long)
+        mask[i, : len(row)] = 1
+    return ids, mask
 
 
 def pool(states: Tensor, mask: Tensor, slot: str) -> Tensor:

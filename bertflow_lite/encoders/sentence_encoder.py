@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,13 @@ from bertflow_lite.encoders.models import LoadedModel, load_model
 from bertflow_lite.encoders.pooling import LayersArgument, resolve_layers
 from bertflow_lite.encoders.transformer import Encoder, load_encoder
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
+from bertflow_lite.saving import Arrays, Savable, typed
 from bertflow_lite.text import check_sentences
 
 __all__ = ["SentenceEncoder"]
 
 
-class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin, BaseEstimator):
     """Frozen encoder as a scikit-learn transformer.
 
     It holds its settings only.  The model is loaded when it is first needed, once in a process, and
@@ -58,6 +59,10 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     >>> pipeline.fit(texts, ["pets", "pets", "money", "money"]).predict(["The kitten slept."])
     array(['pets'], dtype='<U5')
     """
+
+    _not_saved = ("device", "download", "cache")
+    # What is known of the encoder that a saved pipeline was fitted with.
+    _of_the_fit: dict[str, Any] | None = None
 
     def __init__(
         self,
@@ -101,6 +106,7 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             If the model is not on this machine; the message says how to get it.
         """
         check_sentences(X)
+        self.__dict__.pop("_of_the_fit", None)  # a new fit may be for another encoder
         self._open()
         return self
 
@@ -137,11 +143,95 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         name = os.fspath(self.model)
         options: dict[str, Any] = {"max_length": self.max_length, "precision": self.precision}
         if name == "glove":
-            return load_encoder(name, device=self.device, **options)
+            words = load_encoder(name, device=self.device, **options)
+            self._check_fit(words)
+            return words
         loaded = _load(name, str(find_device(self.device)), bool(self.download), _stamp(name))
         encoder = Encoder(loaded, cache=self.cache, **options)
         resolve_layers(self.layers, encoder.n_layers + 1)
+        self._check_fit(encoder)
         return encoder
+
+    def _check_fit(self, encoder: Encoder | WordVectorEncoder) -> None:
+        """Refuse another encoder, or other layers, than a saved pipeline was fitted with."""
+        saved = self._of_the_fit
+        if saved is None:
+            return
+        now = self._describe(encoder)
+        way_out = "Use what it was fitted with, or fit the pipeline anew."
+        if now["fingerprint"] != saved["fingerprint"]:
+            raise ValueError(
+                f"the pipeline was fitted with the encoder {saved['name']!r} (fingerprint "
+                f"{saved['fingerprint']}), not with {now['name']!r} ({now['fingerprint']}). "
+                f"{way_out}"
+            )
+        for key, what in (
+            ("hidden_states", "hidden states"),
+            ("pooling", "pooling"),
+            ("max_length", "max_length"),
+        ):
+            if now[key] != saved[key]:
+                raise ValueError(
+                    f"the pipeline was fitted with {what} {saved[key]}, not {now[key]}. {way_out}"
+                )
+
+    def _describe(self, encoder: Encoder | WordVectorEncoder) -> dict[str, Any]:
+        """Say which encoder this is, as JSON can hold it."""
+        described: dict[str, Any] = {
+            "name": _own_name(encoder.name),
+            "fingerprint": encoder.fingerprint,
+            "n_features_out": encoder.dim,
+            "hidden_states": None,
+            "pooling": None,
+            "max_length": None,
+        }
+        if isinstance(encoder, Encoder):
+            choice = resolve_layers(self.layers, encoder.n_layers + 1)
+            described |= {
+                "hidden_states": sorted(choice.indices),
+                "pooling": choice.pooling,
+                "max_length": encoder.max_length,
+            }
+        return described
+
+    def _get_settings(self) -> dict[str, Any]:
+        settings = super()._get_settings()
+        settings["model"] = _own_name(os.fspath(self.model))
+        return settings
+
+    @classmethod
+    def _from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        kinds = {"model": str, "max_length": int, "precision": str}
+        for name, value in settings.items():
+            if name == "layers":
+                parts = value if isinstance(value, list) else [value]
+                if not parts or any(type(part) not in (str, int) for part in parts):
+                    raise ValueError(f"the setting 'layers' is of the wrong type: {value!r}")
+            elif name not in kinds or type(value) is not kinds[name]:
+                raise ValueError(f"a SentenceEncoder has no setting {name!r} of {value!r}")
+        layers = settings.get("layers", "last2avg")
+        return cls(**{**settings, "layers": tuple(layers) if isinstance(layers, list) else layers})
+
+    def _get_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        return self._describe(self._open()), {}
+
+    def _set_state(self, facts: Mapping[str, Any], arrays: Arrays) -> None:
+        states = typed(facts, "hidden_states", list, type(None))
+        if states is not None and any(type(state) is not int for state in states):
+            raise ValueError(f"'hidden_states' is {states!r}; it must be a list of int")
+        self._of_the_fit = {
+            "name": typed(facts, "name", str),
+            "fingerprint": typed(facts, "fingerprint", str),
+            "n_features_out": typed(facts, "n_features_out", int),
+            "hidden_states": states,
+            "pooling": typed(facts, "pooling", str, type(None)),
+            "max_length": typed(facts, "max_length", int, type(None)),
+        }
+
+    @property
+    def _fitted_width(self) -> int:
+        saved = self._of_the_fit
+        return int(self._open().dim if saved is None else saved["n_features_out"])
 
     @property
     def _n_features_out(self) -> int:
@@ -153,6 +243,11 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         tags.input_tags.two_d_array = False
         tags.requires_fit = False
         return tags
+
+
+def _own_name(name: str) -> str:
+    """Of a folder only its own name: where it lies is nobody's business."""
+    return os.path.basename(os.path.abspath(name)) if os.path.isdir(name) else name
 
 
 @lru_cache(maxsize=2)

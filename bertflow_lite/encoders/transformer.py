@@ -7,7 +7,7 @@ import operator
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 import torch
@@ -17,19 +17,25 @@ from tqdm import tqdm
 
 from bertflow_lite.devices import (
     OutOfMemoryError,
-    _autocast_type,
+    autocast_type,
     find_device,
     free_memory,
     is_out_of_memory,
 )
 from bertflow_lite.encoders.cache import EmbeddingCache
 from bertflow_lite.encoders.models import LoadedModel, load_model
-from bertflow_lite.encoders.pooling import LayerChoice, LayersArgument, pool, resolve_layers
+from bertflow_lite.encoders.pooling import (
+    LayerChoice,
+    LayersArgument,
+    pad_tokens,
+    pool,
+    resolve_layers,
+)
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder, load_glove
 from bertflow_lite.files import cache_dir
 from bertflow_lite.text import check_sentences
 
-__all__ = ["Encoder", "load_encoder"]
+__all__ = ["Encoder", "HiddenStates", "load_encoder"]
 
 logger = logging.getLogger(__name__)
 Embeddings = NDArray[np.float32]
@@ -100,6 +106,25 @@ def load_encoder(
     return Encoder(loaded, max_length=length, precision=precision, cache=cache)
 
 
+class HiddenStates(NamedTuple):
+    """One batch of `Encoder.hidden_states`.
+
+    Attributes
+    ----------
+    rows : ndarray of int, shape (n,)
+        Which of the sentences these are.
+    ids, mask : Tensor, shape (n, tokens)
+        Their token ids; 1 for a token and 0 for padding.
+    states : tuple of Tensor, each of shape (n, tokens, dim)
+        The embedding layer's output and that of each block.
+    """
+
+    rows: NDArray[np.intp]
+    ids: Tensor
+    mask: Tensor
+    states: tuple[Tensor, ...]
+
+
 class Encoder:
     """A frozen transformer that turns sentences into vectors.
 
@@ -149,7 +174,7 @@ class Encoder:
         self.device: torch.device = next(loaded.model.parameters()).device
         self.dim = int(loaded.model.config.hidden_size)
         self.n_layers = int(loaded.model.config.num_hidden_layers)
-        self.autocast = _autocast_type(precision, self.device)
+        self.autocast = autocast_type(precision, self.device)
         self._cache_folder = cache_dir() / "embeddings" if cache else None
         self.max_length = max_length
 
@@ -234,6 +259,49 @@ class Encoder:
                 total += pooled[slot]
             result[choice.label] = total[rows] / np.float32(len(choice.slots))
         return result if several else result[choices[0].label]
+
+    def hidden_states(
+        self, sentences: Sequence[str], *, batch_size: int = 32, batch_tokens: int | None = None
+    ) -> Iterator[HiddenStates]:
+        """Run the model over sentences and give what `encode` pools: a vector for each token.
+
+        Nothing is cached, a repeated sentence is run again, the work is done in float32, and the
+        model is left in the mode that it is in: with dropout on, if a caller has switched it on.
+
+        Parameters
+        ----------
+        sentences : sequence of str
+            The sentences, cut at ``max_length`` tokens; one without a token is passed over.
+        batch_size : int, default 32
+            Sentences in a batch, the shortest first.
+        batch_tokens : int, optional
+            Padded tokens in a batch instead, the longest sentences first.
+
+        Yields
+        ------
+        HiddenStates
+        """
+        ids, _ = self._tokenize(check_sentences(sentences))
+        lengths = np.array([len(tokens) for tokens in ids], dtype=np.intp)
+        order = np.argsort(lengths if batch_tokens is None else -lengths, kind="stable")
+        order = order[lengths[order] > 0]
+        while len(order):
+            size = batch_size if batch_tokens is None else batch_tokens // int(lengths[order[0]])
+            rows, order = np.split(order, [max(1, size)])
+            yield HiddenStates(rows, *self._run([ids[i] for i in rows], None))
+
+    def _run(
+        self, ids: list[list[int]], autocast: torch.dtype | None
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Give padded ids, their mask, and every hidden state."""
+        padded, mask = pad_tokens(ids, self.tokenizer.pad_token_id or 0)  # any token would do
+        padded, mask = padded.to(self.device), mask.to(self.device)
+        with (
+            torch.inference_mode(),
+            torch.autocast(self.device.type, autocast, enabled=autocast is not None),
+        ):
+            found = self.model(input_ids=padded, attention_mask=mask, output_hidden_states=True)
+        return padded, mask, found.hidden_states
 
     def _pooled(
         self, texts: list[str], choices: list[LayerChoice], progress: bool
@@ -336,21 +404,7 @@ class Encoder:
 
     def _forward(self, ids: list[list[int]], slots: list[str]) -> dict[str, Tensor]:
         self.model.eval()  # whatever a caller did to it: dropout has no place in an embedding
-        longest = max(max(len(tokens) for tokens in ids), 1)
-        padding = self.tokenizer.pad_token_id or 0  # masked, so any token would do
-        padded = torch.full((len(ids), longest), padding, dtype=torch.long)
-        mask = torch.zeros((len(ids), longest), dtype=torch.long)
-        for row, tokens in enumerate(ids):
-            padded[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
-            mask[row, : len(tokens)] = 1
-        padded, mask = padded.to(self.device), mask.to(self.device)
-        with (
-            torch.inference_mode(),
-            torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None),
-        ):
-            states = self.model(
-                input_ids=padded, attention_mask=mask, output_hidden_states=True
-            ).hidden_states
+        _, mask, states = self._run(ids, self.autocast)
         return {slot: pool(states[int(slot.split(":")[1])], mask, slot) for slot in slots}
 
     def _check_max_length(self, max_length: int) -> int:
@@ -379,7 +433,7 @@ def _check_unused(max_length: int, device: str | torch.device | None, precision:
     """Check what was asked of word vectors, which have no use for it."""
     if max_length < 1:
         raise ValueError(f"max_length is {max_length}; give a number of tokens from 1 up.")
-    _autocast_type(precision, find_device(device))
+    autocast_type(precision, find_device(device))
     if max_length != 64:  # the default of all encoders
         logger.warning("glove reads whole sentences: max_length=%d changes nothing", max_length)
     if precision not in ("auto", "float32"):

@@ -2,15 +2,16 @@
 
 From two starts, the presets ``paper`` and ``released-code``, one thing is changed at a time; the
 linear calibrators stand beside them.  Everything is scored on validation splits (STS-B dev, SICK-R
-trial), so that a preset can be chosen from these numbers and the test sets are left alone.
+trial), so that a preset can be chosen from these numbers and the test sets are left alone
+(`run_ablation`).  What was chosen is then scored on the test splits, once (`run_test`).
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,15 +21,21 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from bertflow_lite.calibrators import make_calibrator
-from bertflow_lite.calibrators.base import DeadDimensionWarning
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
+from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.pooling import pool, resolve_layers
 from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.encoders.word_vectors import WordVectorEncoder
-from bertflow_lite.experiments.resume import Keep, no_keep
+from bertflow_lite.experiments.options import AnyEncoder, RunOptions, seeds_for
+from bertflow_lite.experiments.paper import SETS
+from bertflow_lite.experiments.scoring import (
+    bits_per_dim,
+    encode_parts,
+    fit_calibrator,
+    scores,
+    transform,
+)
 from bertflow_lite.measures.scores import score_sts
-from bertflow_lite.text import check_sentences
 from bertflow_lite.train import NonFiniteLossError
 
 __all__ = [
@@ -46,8 +53,11 @@ __all__ = [
     "run_test",
 ]
 
+logger = logging.getLogger(__name__)
 DATA = ("stsb", "sick-r")
 """The sets that have a validation split."""
+TEST_DATA = tuple(SETS)
+"""The sets of the test, which are the paper's seven."""
 # How sentences for the calibrator are chosen; never their labels.
 FIT_ON: dict[str, tuple[str, ...]] = {
     "target": ("all",),  # the paper's
@@ -173,17 +183,8 @@ VARIANTS: tuple[Variant, ...] = tuple(_variants())
 def find_variants(parts: Sequence[str] = (), *, dropout: bool = False) -> list[Variant]:
     """Give the variants of some parts, with their starts; of all parts where none is named.
 
-    Parameters
-    ----------
-    parts : sequence of str
-        Names of parts (``"permutation"``), or single variants (``"paper/levels/1"``).
-    dropout : bool, default False
-        With those that encode anew with dropout on, which takes minutes.
-
-    Raises
-    ------
-    ValueError
-        If no variant has such a part.
+    A part is a name (``"permutation"``) or a single variant (``"paper/levels/1"``). Those with
+    dropout, which encode anew and take minutes, come where they are asked for.
     """
     known = {variant.part for variant in VARIANTS} | {variant.key for variant in VARIANTS}
     unknown = [part for part in parts if part not in known]
@@ -200,44 +201,19 @@ def find_variants(parts: Sequence[str] = (), *, dropout: bool = False) -> list[V
 
 
 def run_ablation(
-    encoder: Encoder | WordVectorEncoder,
+    encoder: AnyEncoder,
     layers: Sequence[str],
     variants: Sequence[Variant],
+    options: RunOptions | None = None,
     *,
-    data: Sequence[str] = DATA,
     fit_on: str = "target",
     fit_rows: int | None = None,
-    seeds: int = 3,
-    download: bool = False,
-    progress: bool = False,
-    keep: Keep = no_keep,
-    report: Callable[[str], None] = lambda line: None,
 ) -> list[dict[str, Any]]:
     """Fit and score every variant on every layer choice and set.
 
-    Parameters
-    ----------
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    layers : sequence of str
-        Layer choices.
-    variants : sequence of Variant
-        From `find_variants`.
-    data : sequence of str, default DATA
-        Sets with a validation split.
-    fit_on : {"target", "train+dev"}, default "target"
-        Sentences for the calibrator (`FIT_ON`).
-    fit_rows : int, optional
-        Draw this many of these sentences at random, another draw for each seed, and fit on them
-        only: how a calibrator does where there is little data.
-    seeds : int, default 3
-        Random states 0 to seeds - 1, for what depends on one.
-    download, progress : bool, default False
-        As in `load_sts` and `Encoder.encode`.
-    keep : Keep
-        Remembers finished scores, so that an interrupted run can go on.
-    report : function of str, optional
-        Called with a line after each score.
+    The options' sets need a validation split; by default they are `DATA`. Calibrators are fitted on
+    the sentences that `FIT_ON` names; with ``fit_rows``, on so many of them only, drawn anew for
+    each seed: how a calibrator does where there is little data.
 
     Returns
     -------
@@ -247,40 +223,33 @@ def run_ablation(
         split; None where training diverged), ``bits_per_dim`` (of the validation sentences; None
         for what has no density) and ``seconds`` to fit.
     """
+    options = options or RunOptions()
 
     @functools.lru_cache(maxsize=1)
     def dropped(name: str) -> dict[str, Floats32]:  # one pass for all layers and seeds
         if not isinstance(encoder, Encoder):
             raise ValueError(f"{encoder.name!r} has no dropout: leave that variant out.")
-        sentences = _sentences(name, fit_on, download)
-        return encode_with_dropout(encoder, sentences, layers, progress=progress)
+        sentences = _sentences(name, fit_on, options.download)
+        return encode_with_dropout(encoder, sentences, layers, progress=options.progress)
+
+    def compute(
+        variant: Variant, seed: int, name: str, label: str, fitted: Floats32, scored: Floats32
+    ) -> dict[str, Any]:
+        rows_to_fit = dropped(name)[label] if variant.dropout else fitted
+        if fit_rows is not None:
+            rng = np.random.default_rng(seed)
+            rows_to_fit = rows_to_fit[rng.permutation(len(rows_to_fit))[:fit_rows]]
+        return fit_variant(variant, seed, name, rows_to_fit, scored)
 
     rows = []
-    for name in data:
-        both = encode_fit_and_scored(
-            encoder, name, layers, fit_on=fit_on, download=download, progress=progress
-        )
-        for label, (fitted, scored) in both.items():
+    for name in options.data or DATA:
+        encoded = encode_fit_and_scored(encoder, name, layers, options, fit_on=fit_on)
+        for label, (fitted, scored) in encoded.items():
             for variant in variants:
                 random = variant.seeded or fit_rows is not None
-                for seed in range(seeds if random else 1):
-
-                    def compute(
-                        variant: Variant = variant,
-                        seed: int = seed,
-                        name: str = name,
-                        label: str = label,
-                        fitted: Floats32 = fitted,
-                        scored: Floats32 = scored,
-                    ) -> dict[str, Any]:
-                        rows_to_fit = dropped(name)[label] if variant.dropout else fitted
-                        if fit_rows is not None:
-                            rng = np.random.default_rng(seed)
-                            count = min(fit_rows, len(rows_to_fit))
-                            rows_to_fit = rows_to_fit[rng.permutation(len(rows_to_fit))[:count]]
-                        return fit_variant(variant, seed, name, rows_to_fit, scored)
-
+                for seed in range(options.seeds if random else 1):
                     key = f"{name}/{label}/{variant.key}/{seed}"
+                    one = functools.partial(compute, variant, seed, name, label, fitted, scored)
                     row = {
                         "start": variant.start,
                         "part": variant.part,
@@ -289,21 +258,20 @@ def run_ablation(
                         "data": name,
                         "fit_on": fit_on,
                         "seed": seed,
-                    } | keep(key, compute)
-                    report(f"{key}: {row['spearman']}")
+                    } | options.keep(key, one)
+                    logger.info("%s: %s", key, row["spearman"])
                     rows.append(row)
     return rows
 
 
 def encode_fit_and_scored(
-    encoder: Encoder | WordVectorEncoder,
+    encoder: AnyEncoder,
     name: str,
     layers: Sequence[str],
+    options: RunOptions,
     *,
     fit_on: str = "target",
     split: str = "dev",
-    download: bool = False,
-    progress: bool = False,
 ) -> dict[str, tuple[Floats32, Floats32]]:
     """Encode the sentences to fit on and those of the scored split, repeats included.
 
@@ -314,11 +282,12 @@ def encode_fit_and_scored(
     """
     if fit_on not in FIT_ON:
         raise ValueError(f"fit_on is {fit_on!r}; it must be {' or '.join(FIT_ON)}.")
-    fitted = _sentences(name, fit_on, download)
-    scored = load_sts(name, split, download=download).sentences
-    asked: Any = list(layers)
-    both = encoder.encode([*fitted, *scored], asked, progress=progress)
-    return {label: (x[: len(fitted)], x[len(fitted) :]) for label, x in both.items()}
+    parts = {
+        "fit": _sentences(name, fit_on, options.download),
+        "score": load_sts(name, split, download=options.download).sentences,
+    }
+    encoded = encode_parts(encoder, parts, layers, progress=options.progress)
+    return {label: (one["fit"], one["score"]) for label, one in encoded.items()}
 
 
 def fit_variant(
@@ -330,17 +299,12 @@ def fit_variant(
     score: float | None = None
     bits: float | None = None
     try:
-        if model is not None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeadDimensionWarning)
-                model.fit(fitted)
+        fit_calibrator(model, fitted)
     except NonFiniteLossError:
         pass
     else:
-        z = scored if model is None else model.transform(scored)
-        score = round(score_sts(load_sts(data, "dev"), z).all, 4)
-        if isinstance(model, FlowCalibrator):
-            bits = round(model.bits_per_dim(scored), 4)
+        score = round(score_sts(load_sts(data, "dev"), transform(model, scored)).all, 4)
+        bits = bits_per_dim(model, scored)
     return {
         "fitted_on": len(fitted) if model is not None else 0,
         "spearman": score,
@@ -349,12 +313,9 @@ def fit_variant(
     }
 
 
-def _sentences(name: str, fit_on: str, download: bool = False) -> tuple[str, ...]:
+def _sentences(name: str, fit_on: str, download: bool) -> tuple[str, ...]:
     parts = (load_sts(name, split, download=download).sentences for split in FIT_ON[fit_on])
     return tuple(sentence for part in parts for sentence in part)
-
-
-BATCH_TOKENS = 2048  # padded tokens in a batch
 
 
 def encode_with_dropout(
@@ -367,59 +328,32 @@ def encode_with_dropout(
 ) -> dict[str, NDArray[np.float32]]:
     """Encode sentences with the encoder's dropout on; nothing is cached.
 
-    Parameters
-    ----------
-    encoder : Encoder
-        The encoder; it is left in evaluation mode.
-    sentences : sequence of str, length n
-        The sentences.  A repeated sentence is encoded again, with other units dropped.
-    layers : sequence of layer choices
-        As in `Encoder.encode`; all come from one pass, with the same units dropped.
-    seed : int, default 0
-        Seed of what is dropped.  The process's global random state, which dropout draws from, is
-        put back at the end.
-    progress : bool, default False
-        Show a progress bar.
+    All layer choices come from one pass, with the same units dropped; a repeated sentence is
+    encoded again, with others dropped. The encoder is left in evaluation mode, and the process's
+    random state, which dropout draws from, as it was.
 
     Returns
     -------
     dict of str to ndarray, shape (n, dim), float32
         By the label of the layer choice.
-
-    Raises
-    ------
-    ValueError
-        If the model has no dropout, so that there is nothing to leave on.
     """
-    texts = check_sentences(sentences)
     model, device = encoder.model, encoder.device
     if not any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in model.modules()):
         raise ValueError(f"{encoder.name!r} has no dropout to leave on.")
     choices = [resolve_layers(choice, encoder.n_layers + 1) for choice in layers]
-    ids = encoder.tokenizer(texts, truncation=True, max_length=encoder.max_length)["input_ids"]
-    order = np.argsort([-len(tokens) for tokens in ids], kind="stable")
-    out = {c.label: np.empty((len(texts), encoder.dim), dtype=np.float32) for c in choices}
+    out = {c.label: np.zeros((len(sentences), encoder.dim), dtype=np.float32) for c in choices}
     devices = [device] if device.type == "cuda" else []
     with (
         torch.random.fork_rng(devices=devices),
-        torch.inference_mode(),
-        tqdm(total=len(texts), desc="encode, dropout on", disable=not progress) as bar,
+        tqdm(total=len(sentences), desc="encode, dropout on", disable=not progress) as bar,
     ):
         torch.manual_seed(seed)
         model.train()
         try:
-            start = 0
-            while start < len(order):
-                rows = order[start : start + max(1, BATCH_TOKENS // len(ids[order[start]]))]
-                start += len(rows)
-                batch = encoder.tokenizer.pad(
-                    {"input_ids": [ids[row] for row in rows]}, return_tensors="pt"
-                ).to(device)
-                states = model(**batch, output_hidden_states=True).hidden_states
+            for rows, _, mask, states in encoder.hidden_states(sentences, batch_tokens=2048):
                 for choice in choices:
                     vectors = [
-                        pool(states[int(slot.split(":")[1])], batch["attention_mask"], slot)
-                        for slot in choice.slots
+                        pool(states[int(slot.split(":")[1])], mask, slot) for slot in choice.slots
                     ]
                     out[choice.label][rows] = torch.stack(vectors).mean(dim=0).cpu().numpy()
                 bar.update(len(rows))
@@ -428,35 +362,16 @@ def encode_with_dropout(
     return out
 
 
-TEST_DATA = ("stsb", "sick-r", "sts12", "sts13", "sts14", "sts15", "sts16")
 PRESETS_SHOWN = ("flow:paper", "flow:released-code", "flow:recommended")
 
 
 def run_test(
-    encoder: Encoder | WordVectorEncoder,
-    widths: Mapping[str, str],
-    *,
-    data: Sequence[str] = TEST_DATA,
-    seeds: int = 3,
-    download: bool = False,
-    progress: bool = False,
-    keep: Keep = no_keep,
-    report: Callable[[str], None] = lambda line: None,
+    encoder: AnyEncoder, widths: Mapping[str, str], options: RunOptions | None = None
 ) -> list[dict[str, Any]]:
     """Score the three presets and whitening on test splits; fitted on all splits' sentences.
 
-    Parameters
-    ----------
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    widths : mapping of str to str
-        Layer choice -> the whitening that was best on its validation sets (`best_width`).
-    data : sequence of str, default TEST_DATA
-        Sets.
-    seeds : int, default 3
-        Random states 0 to seeds - 1 of the flows.
-    download, progress, keep, report
-        As in `run_ablation`.
+    ``widths`` names, for each layer choice, the whitening that was best on its validation sets
+    (`best_width`). The default sets are `TEST_DATA`.
 
     Returns
     -------
@@ -464,50 +379,35 @@ def run_test(
         A row for each score: ``layers``, ``data``, ``calibrator``, ``seed``, ``all``, ``mean``,
         ``wmean`` (`score_sts`), ``bits_per_dim`` (of the test sentences) and ``seconds``.
     """
+    options = options or RunOptions()
+
+    def compute(
+        pairs: SentencePairs, calibrator: str, seed: int, fitted: Floats32, scored: Floats32
+    ) -> dict[str, Any]:
+        started = time.perf_counter()
+        model = fit_calibrator(calibrator, fitted, seed=seed)
+        return {
+            **scores(pairs, transform(model, scored), interval=False),
+            "bits_per_dim": bits_per_dim(model, scored),
+            "seconds": round(time.perf_counter() - started, 2),
+        }
+
     rows = []
-    for name in data:
-        both = encode_fit_and_scored(
-            encoder, name, list(widths), split="test", download=download, progress=progress
-        )
-        pairs = load_sts(name, download=download)
-        for layers, (fitted, scored) in both.items():
+    for name in options.data or TEST_DATA:
+        encoded = encode_fit_and_scored(encoder, name, list(widths), options, split="test")
+        pairs = load_sts(name, download=options.download)
+        for layers, (fitted, scored) in encoded.items():
             best = at_most(widths[layers], encoder.dim)
             for calibrator in dict.fromkeys(("none", "sn", "whiten", best, *PRESETS_SHOWN)):
-                for seed in range(seeds if calibrator.startswith("flow") else 1):
-
-                    def compute(
-                        calibrator: str = calibrator,
-                        seed: int = seed,
-                        fitted: Any = fitted,
-                        scored: Any = scored,
-                        pairs: Any = pairs,
-                    ) -> dict[str, Any]:
-                        started = time.perf_counter()
-                        model = make_calibrator(calibrator, random_state=seed)
-                        z = scored
-                        if model is not None:
-                            with warnings.catch_warnings():
-                                warnings.simplefilter("ignore", DeadDimensionWarning)
-                                z = model.fit(fitted).transform(scored)
-                        score = score_sts(pairs, z)
-                        bits = None
-                        if isinstance(model, FlowCalibrator):
-                            bits = round(model.bits_per_dim(scored), 4)
-                        return {
-                            "all": round(score.all, 4),
-                            "mean": round(score.mean, 4),
-                            "wmean": round(score.wmean, 4),
-                            "bits_per_dim": bits,
-                            "seconds": round(time.perf_counter() - started, 2),
-                        }
-
+                for seed in seeds_for(calibrator, options.seeds):
                     key = f"{name}/{layers}/{calibrator}/{seed}"
+                    one = functools.partial(compute, pairs, calibrator, seed, fitted, scored)
                     row = {
                         "layers": layers,
                         "data": name,
                         "calibrator": calibrator,
                         "seed": seed,
-                    } | keep(key, compute)
-                    report(f"{key}: {row['wmean']}")
+                    } | options.keep(key, one)
+                    logger.info("%s: %s", key, row["wmean"])
                     rows.append(row)
     return rows

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
+from bertflow_lite.experiments.scoring import format_results
+
 __all__ = [
     "Effect",
     "average_models",
@@ -60,15 +62,7 @@ class Effect:
 def summarize(rows: Rows) -> list[Effect]:
     """Compute the effect of every change, in the order of the rows.
 
-    Parameters
-    ----------
-    rows : sequence of dict
-        From `run_ablation`, of one model and one choice of fit sentences.
-
-    Raises
-    ------
-    ValueError
-        If a start that is needed for comparison is missing.
+    The rows are those of one model and one choice of sentences to fit on (`run_ablation`).
     """
     table: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -137,15 +131,10 @@ def average_models(
 ) -> dict[str, dict[str, float]]:
     """Score every calibrator by its mean over models, each the mean over its layers and sets.
 
-    Parameters
-    ----------
-    runs : mapping of str to rows
-        Model -> rows of `run_ablation`.
-    best_of : str, default "whiten:"
-        Two rows more are made of the references whose name begins so (and of the name without
-        the colon): ``"... best on each model"`` takes on every model the one that is best there,
-        ``"... best on each layer choice and set"`` takes it anew for each of them.  Both look at
-        the scores that they are judged by, so they are upper bounds rather than methods.
+    Two rows more are made of the references whose name begins as ``best_of`` (and of the name
+    without the colon): ``"... best on each model"`` takes on every model the one that is best
+    there, ``"... best on each layer choice and set"`` takes it anew for each of them. Both look at
+    the scores that they are judged by, so they are upper bounds rather than methods.
 
     Returns
     -------
@@ -212,21 +201,7 @@ def best_width(rows: Rows, layers: str) -> str:
 
 def format_test(rows: Rows, aggregation: str = "wmean", style: str = "simple") -> str:
     """Lay test scores out: a row for each layer choice and calibrator, a column for each set."""
-    sets = list(dict.fromkeys(row["data"] for row in rows))
-    lines = []
-    for layers, calibrator in dict.fromkeys((row["layers"], row["calibrator"]) for row in rows):
-        cells, means = [], []
-        for name in sets:
-            values = [
-                row[aggregation]
-                for row in rows
-                if (row["layers"], row["calibrator"], row["data"]) == (layers, calibrator, name)
-            ]
-            means.append(np.mean(values))
-            cells.append(_plus_minus(float(means[-1]), _sd(values) if len(values) > 1 else None))
-        lines.append([layers, calibrator, *cells, f"{np.mean(means):.2f}"])
-    head = ["layers", f"calibrator ({aggregation}, Spearman x 100, test)", *sets, "mean"]
-    return tabulate(lines, head, tablefmt=style, disable_numparse=True)
+    return format_results(rows, aggregation, style, note=", test", average=True)
 
 
 def _plus_minus(value: float, spread: float | None, sign: str = "") -> str:

@@ -18,9 +18,9 @@ from tabulate import tabulate
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.datasets.word_counts import load_word_counts, mean_log_frequency
-from bertflow_lite.experiments.resume import Keep, no_keep
-from bertflow_lite.experiments.scoring import AnyEncoder, default_layers
-from bertflow_lite.experiments.table6 import FLOW_STEPS, fit_calibrator
+from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers
+from bertflow_lite.experiments.scoring import fit_calibrator
+from bertflow_lite.experiments.table6 import FLOW_STEPS
 from bertflow_lite.flow import ActNorm, AdditiveCoupling
 from bertflow_lite.measures.geometry import mean_cosine
 from bertflow_lite.measures.similarity import Floats
@@ -34,13 +34,6 @@ def flow_states(
     calibrator: FlowCalibrator, embeddings: NDArray[np.floating[Any]]
 ) -> dict[str, NDArray[np.float32]]:
     """Follow embeddings through a fitted flow.
-
-    Parameters
-    ----------
-    calibrator : FlowCalibrator
-        Fitted.
-    embeddings : ndarray, shape (n, dim)
-        Embeddings.
 
     Returns
     -------
@@ -85,11 +78,6 @@ def plane_coordinates(
     agree as well as it can with the one before, and scaled so that the root mean square distance
     of the points from the origin is 1.
 
-    Parameters
-    ----------
-    states : sequence of ndarray, each of shape (n, dim)
-        As `flow_states` gives them.
-
     Returns
     -------
     list of (ndarray of shape (n, 2), float)
@@ -110,34 +98,10 @@ def plane_coordinates(
     return out
 
 
-def run_figure1(
-    encoder: AnyEncoder,
-    *,
-    seeds: int = 1,
-    layers: Sequence[str] = (),
-    data: Sequence[str] | None = None,
-    download: bool = False,
-    progress: bool = False,
-    keep: Keep = no_keep,
-) -> dict[str, Any]:
+def run_figure1(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[str, Any]:
     """Fit a flow on a set's sentences, and follow some of them through it (Figure 1).
 
-    Parameters
-    ----------
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    seeds : int, default 1
-        Not used: the flow's random state is 0.
-    layers : sequence of str, default ()
-        Layer choices beside the default ones.
-    data : sequence of str, optional
-        One STS set; default: mini-sts.
-    download : bool, default False
-        Fetch a missing set.
-    progress : bool, default False
-        Progress bar while encoding.
-    keep : callable, default `no_keep`
-        Where finished parts are kept.
+    There is one set, by default mini-sts, and one flow, of random state 0.
 
     Returns
     -------
@@ -146,21 +110,23 @@ def run_figure1(
         words), and for each layer choice the ``states``: coordinates, the mean cosine of all
         pairs of sentences, and the plane's share of their squared length. No sentence is kept.
     """
-    names = list(data or ["mini-sts"])
+    options = options or RunOptions()
+    names = list(options.data or ["mini-sts"])
     if len(names) != 1:
         raise ValueError(f"Figure 1 shows one set, not {len(names)}: {', '.join(names)}.")
-    pairs = load_sts(names[0], "all", download=download)
+    pairs = load_sts(names[0], "all", download=options.download)
     texts = [*dict.fromkeys(pairs.sentences)]
     first = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
     # A sentence of numbers and punctuation only has no word frequency to color it by.
     usable = [i for i, text in enumerate(texts) if any(letter.isalpha() for letter in text)]
     shown = np.random.default_rng(0).permutation(usable)[:MOST_POINTS]
-    choices: Any = [*dict.fromkeys([*default_layers(encoder), *layers])]
+    choices: Any = options.choices(*default_layers(encoder))
     maps: dict[str, Any] = {}
-    for label, vectors in encoder.encode(texts, choices, progress=progress).items():
+    for label, vectors in encoder.encode(texts, choices, progress=options.progress).items():
 
         def follow(vectors: NDArray[np.float32] = vectors) -> list[dict[str, Any]]:
-            states = flow_states(fit_calibrator("flow", vectors, 0), vectors)
+            flow = fit_calibrator("flow", vectors, min_steps=FLOW_STEPS)
+            states = flow_states(flow, vectors)
             planes = plane_coordinates(list(states.values()))
             return [
                 {
@@ -173,12 +139,12 @@ def run_figure1(
                 for (name, state), (points, share) in zip(states.items(), planes, strict=True)
             ]
 
-        maps[label] = keep(label, follow)
+        maps[label] = options.keep(label, follow)
     frequency = mean_log_frequency([texts[i] for i in shown], load_word_counts())
     return {
         "settings": {
             "data": {pairs.name: pairs.fingerprint},
-            "layers": list(choices),
+            "layers": choices,
             "flow_steps": FLOW_STEPS,
         },
         "set": pairs.name,

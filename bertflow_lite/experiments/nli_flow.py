@@ -7,7 +7,6 @@ flow from its initialization.  So there are two forms: as published, and trained
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
@@ -15,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertflow_lite.calibrators.base import DeadDimensionWarning
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
+from bertflow_lite.experiments.scoring import fit_calibrator
 from bertflow_lite.train import train_flow
 
 __all__ = ["NLI_FORMS", "ConvergedFlow", "NliForm", "choose_sentences", "fit_nli_flow"]
@@ -117,55 +116,28 @@ def fit_nli_flow(
 ) -> FlowCalibrator:
     """Fit the flow of the rows "flow (NLI)".
 
-    Parameters
-    ----------
-    embeddings : ndarray, shape (n, dim)
-        Embeddings of NLI sentences.
-    form : {"published", "converged"}
-        ``"published"``: one pass over a random 15 % of them (0.15 epoch) in batches of 32 at a
-        learning rate of 2e-5, after data-dependent initialization.  ``"converged"``: at 1e-3,
-        as `ConvergedFlow`.
-    seed : int, default 0
-        Random state.
-    progress : bool, default False
-        Show a progress bar.
-
-    Raises
-    ------
-    ValueError
-        For another form, or too few embeddings.
+    ``"published"``: one pass over a random 15 % of the embeddings (0.15 epoch) in batches of 32 at
+    a learning rate of 2e-5, after data-dependent initialization. ``"converged"``: at 1e-3, as
+    `ConvergedFlow`.
     """
     if form not in NLI_FORMS:
         raise ValueError(f"form is {form!r}; it must be one of {', '.join(NLI_FORMS)}.")
+    model: FlowCalibrator
     if form == "converged":
-        return _fit(ConvergedFlow(random_state=seed, progress=progress), embeddings)
-    some = max(2, round(PUBLISHED_EPOCHS * len(embeddings)))
-    rows = np.random.default_rng(seed).permutation(len(embeddings))[:some]
-    flow = FlowCalibrator(learning_rate=PUBLISHED_RATE, random_state=seed, progress=progress)
-    return _fit(flow, embeddings[rows])
-
-
-def _fit(flow: FlowCalibrator, embeddings: NDArray[np.floating[Any]]) -> FlowCalibrator:
-    with warnings.catch_warnings():
-        # minilm's last layer has three; a table repeats it for each form and seed.
-        warnings.simplefilter("ignore", DeadDimensionWarning)
-        return flow.fit(embeddings)
+        model = ConvergedFlow(random_state=seed, progress=progress)
+    else:
+        some = max(2, round(PUBLISHED_EPOCHS * len(embeddings)))
+        rows = np.random.default_rng(seed).permutation(len(embeddings))[:some]
+        embeddings = embeddings[rows]
+        model = FlowCalibrator(learning_rate=PUBLISHED_RATE, random_state=seed, progress=progress)
+    fit_calibrator(model, embeddings)
+    return model
 
 
 def choose_sentences(sentences: Sequence[str], most: int | None = None) -> list[str]:
     """Draw sentences at random, always the same ones, where there are more than ``most``.
 
-    Parameters
-    ----------
-    sentences : sequence of str
-        All there are.
-    most : int, optional
-        How many to draw; default: 300,000.  The order stays.
-
-    Raises
-    ------
-    ValueError
-        If ``most`` is too few for a tenth to be held out.
+    By default that is 300,000. The order stays.
     """
     most = MOST_SENTENCES if most is None else most
     if most < 20:

@@ -110,21 +110,11 @@ def _rename(content: Any) -> Any:
 def load_paper_table(number: int) -> dict[str, Any]:
     """Give the figures of one of the paper's tables.
 
-    Parameters
-    ----------
-    number : int
-        1 to 8.
-
     Returns
     -------
     dict
         Always with ``caption``; the rest has the table's own shape (see the file).  Sets have our
         names: ``"stsb"``, ``"sick-r"``, ``"sts12"`` ...
-
-    Raises
-    ------
-    ValueError
-        If the paper has no such table.
     """
     if number not in _TABLES:
         raise ValueError(f"the paper has tables 1 to 8, not {number!r}.")
@@ -137,11 +127,6 @@ def paper_rows(number: int) -> list[PublishedRow]:
 
     The rows that the paper takes over from Reimers and Gurevych (2019) are in the setting "all",
     as Sentence-BERT reports; the paper's own are "wmean", SentEval's weighted mean.
-
-    Parameters
-    ----------
-    number : {2, 3}
-        Which table.
     """
     if number not in (2, 3):
         raise ValueError(f"tables 2 and 3 have rows of STS scores, table {number!r} has not.")
@@ -171,18 +156,7 @@ def load_others() -> list[PublishedRow]:
 
 
 def measure_gain(before: Mapping[str, float], after: Mapping[str, float]) -> Gain:
-    """Say how much higher ``after`` is than ``before``, over the sets that both have.
-
-    Parameters
-    ----------
-    before, after : mapping of str to float
-        Scores by set.
-
-    Raises
-    ------
-    ValueError
-        If they have no set in common.
-    """
+    """Say how much higher ``after`` is than ``before``, over the sets that both have."""
     by_set = {name: after[name] - before[name] for name in before if name in after}
     if not by_set:
         raise ValueError("the two rows have no set in common.")

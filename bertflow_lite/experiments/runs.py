@@ -57,7 +57,7 @@ def provenance(
         **settings,
         "device": f"{device} ({name})",
         "threads": torch.get_num_threads(),
-        "versions": {"python": platform.python_version()} | {p: _version(p) for p in PACKAGES},
+        "versions": {"python": platform.python_version()} | package_versions(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "command": typed_command(sys.argv[1:]),
     }
@@ -162,6 +162,11 @@ def load_run(table: str, name: str, folder: Path | None = None) -> dict[str, Any
             "take a fresh copy."
         ) from error
     return run
+
+
+def package_versions() -> dict[str, str]:
+    """Give the versions of the packages that numbers may depend on."""
+    return {package: _version(package) for package in PACKAGES}
 
 
 def _version(package: str) -> str:

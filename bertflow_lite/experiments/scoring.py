@@ -1,7 +1,8 @@
-"""The rows of the tables of STS scores: an encoder's layers, calibrated one way, on some sets.
+"""One way to fit a calibrator and to score with it, for every experiment.
 
-What Tables 2, 3 and 5 share: which rows there are, how one is fitted and scored, how scores over
-several seeds are put together and printed.
+`calibrated` fits on some embeddings and maps others, `scores` scores them.  Above these stand what
+Tables 2, 3 and 5 share (`Row`, `EncodedSet`), the command ``sts`` (`run_sts`), and the similarities
+that the controls look at from many sides and that are kept on disk (`find_similarities`).
 """
 
 from __future__ import annotations
@@ -9,13 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,37 +28,118 @@ from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.pooling import layer_label
-from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.encoders.word_vectors import WordVectorEncoder
-from bertflow_lite.files import cache_dir
+from bertflow_lite.experiments.options import AnyEncoder, seeds_for
+from bertflow_lite.files import cache_dir, replacing
 from bertflow_lite.measures.scores import bootstrap_interval, pair_cosines, score_sts
 from bertflow_lite.measures.similarity import Floats
 
 __all__ = [
-    "AnyEncoder",
     "EncodedSet",
     "FitOn",
     "Row",
-    "StsFitOn",
-    "StsResult",
     "Target",
-    "default_layers",
+    "bits_per_dim",
+    "calibrated",
+    "encode_parts",
     "encode_set",
     "find_similarities",
     "fit_and_score",
+    "fit_calibrator",
     "format_results",
     "merge_seeds",
     "run_sts",
-    "score_latents",
+    "scores",
     "show_score",
     "sts_target",
+    "transform",
 ]
 
 logger = logging.getLogger(__name__)
-AnyEncoder = Encoder | WordVectorEncoder
 FitOn = Literal["none", "target", "train", "nli"]
 Floats32 = NDArray[np.float32]
 AGGREGATIONS = ("all", "mean", "wmean")
+
+
+def fit_calibrator(
+    calibrator: Any, fit_on: NDArray[Any], *, seed: int = 0, progress: bool = False, **settings: Any
+) -> Any:
+    """Fit a calibrator.
+
+    Dead dimensions, of which minilm's last layer has three, are no news in a table: no warning.
+
+    A calibrator is given by its short name (`make_calibrator`), or made already; ``settings``, such
+    as ``min_steps``, are for flows only.
+
+    Returns
+    -------
+    calibrator or None
+        Fitted; None for ``"none"``, the raw embeddings.
+    """
+    if isinstance(calibrator, str):
+        calibrator = make_calibrator(calibrator, random_state=seed, progress=progress)
+    if isinstance(calibrator, FlowCalibrator):
+        calibrator.set_params(**settings)
+    if calibrator is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeadDimensionWarning)
+            calibrator.fit(fit_on)
+    return calibrator
+
+
+def transform(model: Any, embeddings: NDArray[Any]) -> NDArray[Any]:
+    """Map embeddings by a fitted calibrator; None leaves them raw."""
+    return embeddings if model is None else np.asarray(model.transform(embeddings))
+
+
+def calibrated(
+    calibrator: Any, fit_on: NDArray[Any], embeddings: NDArray[Any], **options: Any
+) -> NDArray[Any]:
+    """Fit a calibrator on some embeddings (`fit_calibrator`) and map others by it."""
+    return transform(fit_calibrator(calibrator, fit_on, **options), embeddings)
+
+
+def bits_per_dim(model: Any, embeddings: NDArray[Any]) -> float | None:
+    """Give a flow's bits per dimension of embeddings; None for what has no density."""
+    return round(model.bits_per_dim(embeddings), 4) if isinstance(model, FlowCalibrator) else None
+
+
+def scores(pairs: SentencePairs, latents: NDArray[Any], *, interval: bool) -> dict[str, float]:
+    """Score on a set: Spearman x 100 in three aggregations, and a 95 % interval of "all"."""
+    score = score_sts(pairs, latents)
+    out = {name: round(getattr(score, name), 4) for name in AGGREGATIONS}
+    if interval:
+        found = bootstrap_interval(pairs, latents)
+        out |= {"low": round(found.low, 4), "high": round(found.high, 4)}
+    return out
+
+
+def show_score(values: Sequence[float]) -> str:
+    """Print a score, or the mean ± standard deviation of several seeds' scores."""
+    spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.2f}{spread}"
+
+
+def encode_parts(
+    encoder: Any,
+    parts: Mapping[str, Sequence[str]],
+    layers: Sequence[Any],
+    *,
+    progress: bool = False,
+) -> dict[str, dict[str, Floats32]]:
+    """Encode several lists of sentences in one call, so that what they share is encoded once.
+
+    Returns
+    -------
+    dict of str to dict of str to ndarray, each of shape (n, dim)
+        By the label of the layer choice, then by part.
+    """
+    ends = np.cumsum([len(part) for part in parts.values()])[:-1]
+    sentences = [text for part in parts.values() for text in part]
+    vectors = encoder.encode(sentences, list(layers), progress=progress)
+    return {
+        label: dict(zip(parts, np.split(rows, ends), strict=True))
+        for label, rows in vectors.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -81,11 +161,6 @@ class Row:
     calibrator: str
     fit_on: FitOn
 
-    @property
-    def seeded(self) -> bool:
-        """Whether a random state changes the row."""
-        return "flow" in self.calibrator
-
 
 @dataclass(frozen=True)
 class EncodedSet:
@@ -106,11 +181,6 @@ class EncodedSet:
     fit: dict[str, Floats32]
 
 
-def default_layers(encoder: AnyEncoder) -> tuple[str, ...]:
-    """Give the layer choices that experiments calibrate: ("mean",) for word vectors."""
-    return ("last2avg", "first-last") if isinstance(encoder, Encoder) else ("mean",)
-
-
 def encode_set(
     encoder: AnyEncoder,
     name: str,
@@ -127,30 +197,17 @@ def encode_set(
         By layer choice.
     """
     pairs = load_sts(name, download=download)
-    parts = {"scored": pairs, "target": load_sts(name, "all", download=download)}
+    parts = {
+        "scored": pairs.sentences,
+        "target": load_sts(name, "all", download=download).sentences,
+    }
     if pairs.name in ("stsb", "sick-r"):  # the others are test sets and nothing else
-        parts["train"] = load_sts(name, "train", download=download)
-    ends = np.cumsum([2 * len(part) for part in parts.values()])
-    sentences = [text for part in parts.values() for text in part.sentences]
-    asked: Any = list(layers)
-    vectors = encoder.encode(sentences, asked, progress=progress)
-    out = {}
-    for label, rows in vectors.items():
-        by_part = dict(zip(parts, np.split(rows, ends[:-1]), strict=True))
-        out[label] = EncodedSet(pairs, by_part.pop("scored"), by_part)
-    return out
-
-
-def score_latents(
-    pairs: SentencePairs, latents: NDArray[np.floating[Any]], *, interval: bool
-) -> dict[str, float]:
-    """Score on a set: Spearman x 100 in three aggregations, and a 95 % interval of "all"."""
-    score = score_sts(pairs, latents)
-    out = {name: round(getattr(score, name), 4) for name in AGGREGATIONS}
-    if interval:
-        found = bootstrap_interval(pairs, latents)
-        out |= {"low": round(found.low, 4), "high": round(found.high, 4)}
-    return out
+        parts["train"] = load_sts(name, "train", download=download).sentences
+    encoded = encode_parts(encoder, parts, layers, progress=progress)
+    return {
+        label: EncodedSet(pairs, by_part.pop("scored"), by_part)
+        for label, by_part in encoded.items()
+    }
 
 
 def fit_and_score(
@@ -161,28 +218,19 @@ def fit_and_score(
     Returns
     -------
     dict
-        What `score_latents` gives (the interval with seed 0 only, since it hardly varies), with
+        What `scores` gives (the interval with seed 0 only, since it hardly varies), with
         ``fitted_on``, the number of sentences, and for a flow ``bits_per_dim`` on them.
     """
-    model = make_calibrator(row.calibrator, random_state=seed, progress=progress)
-    if model is None or row.fit_on == "none":
-        return score_latents(encoded.pairs, encoded.scored, interval=True) | {"fitted_on": 0}
-    embeddings = encoded.fit[row.fit_on]
-    fit_quietly(model, embeddings)
-    out: dict[str, Any] = score_latents(
-        encoded.pairs, model.transform(encoded.scored), interval=seed == 0
-    )
-    out["fitted_on"] = len(embeddings)
-    if isinstance(model, FlowCalibrator):
-        out["bits_per_dim"] = round(model.bits_per_dim(embeddings), 4)
+    if "none" in (row.fit_on, row.calibrator):
+        return scores(encoded.pairs, encoded.scored, interval=True) | {"fitted_on": 0}
+    fit_on = encoded.fit[row.fit_on]
+    model = fit_calibrator(row.calibrator, fit_on, seed=seed, progress=progress)
+    z = transform(model, encoded.scored)
+    out: dict[str, Any] = scores(encoded.pairs, z, interval=seed == 0)
+    out["fitted_on"] = len(fit_on)
+    if (bits := bits_per_dim(model, fit_on)) is not None:
+        out["bits_per_dim"] = bits
     return out
-
-
-def fit_quietly(model: Any, embeddings: NDArray[np.floating[Any]]) -> None:
-    """Fit; dead dimensions, of which minilm's last layer has three, are no news in a table."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeadDimensionWarning)
-        model.fit(embeddings)
 
 
 def merge_seeds(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -201,171 +249,94 @@ def merge_seeds(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def show_score(values: Sequence[float]) -> str:
-    """Print a score, or the mean ± standard deviation of several seeds' scores."""
-    spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.2f}{spread}"
-
-
-StsFitOn = Literal["target", "train", "test"]
-
-
-@dataclass(frozen=True)
-class StsResult:
-    """One score: an encoder's layer choice, calibrated one way, on one set, with one seed.
-
-    ``all``, ``mean`` and ``wmean`` are Spearman x 100 (`score_sts`); ``low`` and ``high`` a 95 %
-    bootstrap interval of ``all``.  ``fitted_on`` counts the sentences that the calibrator saw,
-    repeats included; ``bits_per_dim`` is the flow's loss on them, None for other calibrators.
-    """
-
-    data: str
-    split: str
-    layers: str
-    calibrator: str
-    seed: int
-    all: float
-    mean: float
-    wmean: float
-    low: float
-    high: float
-    n_pairs: int
-    fitted_on: int
-    bits_per_dim: float | None
-    dead_dimensions: int
-    seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the numbers as a dictionary that JSON can hold."""
-        return {
-            key: round(value, 4) if isinstance(value, float) else value
-            for key, value in asdict(self).items()
-        }
-
-
 def run_sts(
-    encoder: Encoder | WordVectorEncoder,
+    encoder: AnyEncoder,
     data: Sequence[str],
     layers: Sequence[str],
     calibrators: Sequence[str],
     *,
     split: str | None = None,
-    fit_on: StsFitOn = "target",
+    fit_on: Literal["target", "train", "test"] = "target",
     seeds: int = 1,
     progress: bool = False,
     download: bool = False,
-) -> Iterable[StsResult]:
+) -> Iterator[dict[str, Any]]:
     """Score an encoder; results come one by one, as they are done.
 
-    Parameters
-    ----------
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    data : sequence of str
-        Names of STS sets (`load_sts`).
-    layers : sequence of str
-        Layer choices (`Encoder.encode`); all come from one forward pass.
-    calibrators : sequence of str
-        Short names (`make_calibrator`).
-    split : str, optional
-        Split to score; default: the set's test split.
-    fit_on : {"target", "train", "test"}, default "target"
-        Sentences for the calibrator, never their labels: those of all splits (the paper's
-        "target"), of the train split only, or of the scored split only.
-    seeds : int, default 1
-        Flows are fitted with random states 0 to seeds - 1; the others do not vary.
-    progress : bool, default False
-        Progress bars while encoding and fitting.
-    download : bool, default False
-        Allow a missing data set to be fetched from its public home.
+    One forward pass serves all layer choices. The default split is the set's test split.
+    Calibrators are fitted on sentences, never on labels: on those of all splits (the paper's
+    "target"), of the train split only, or of the scored split only ("test").
 
     Yields
     ------
-    StsResult
+    dict
+        One score: ``data``, ``split``, ``layers``, ``calibrator``, ``seed``; what `scores` gives;
+        ``n_pairs``; ``fitted_on``, the sentences that the calibrator saw, repeats included;
+        ``bits_per_dim``, the flow's loss on them; ``dead_dimensions`` and ``seconds`` of the fit.
     """
     for name in data:
-        scored = load_sts(name, split, download=download)
-        if fit_on == "test":
-            fitted = scored.sentences
-        else:
+        pairs = load_sts(name, split, download=download)
+        fitted = pairs.sentences
+        if fit_on != "test":
             wanted = "all" if fit_on == "target" else "train"
             fitted = load_sts(name, wanted, download=download).sentences
-        # One call, so that a sentence in both is encoded once even without a cache.
-        asked: Any = list(layers)
-        both = encoder.encode([*fitted, *scored.sentences], asked, progress=progress)
-        for label, embeddings in both.items():
-            to_fit, to_score = embeddings[: len(fitted)], embeddings[len(fitted) :]
+        parts = {"fit": fitted, "score": pairs.sentences}
+        for label, vectors in encode_parts(encoder, parts, layers, progress=progress).items():
             for calibrator in calibrators:
-                for seed in range(seeds if "flow" in calibrator else 1):
+                for seed in seeds_for(calibrator, seeds):
                     started = time.perf_counter()
-                    model = make_calibrator(calibrator, random_state=seed, progress=progress)
-                    z, dead = to_score, 0
-                    if model is not None:
-                        with warnings.catch_warnings():
-                            warnings.simplefilter("ignore", DeadDimensionWarning)
-                            model.fit(to_fit)
-                        z = model.transform(to_score)
-                        dead = int((~model.live_).sum()) if hasattr(model, "live_") else 0
+                    model = fit_calibrator(calibrator, vectors["fit"], seed=seed, progress=progress)
+                    z = transform(model, vectors["score"])
                     seconds = time.perf_counter() - started
-                    score = score_sts(scored, z)
-                    interval = bootstrap_interval(scored, z)
-                    yield StsResult(
-                        data=scored.name,
-                        split=scored.split,
-                        layers=label,
-                        calibrator=calibrator,
-                        seed=seed,
-                        all=score.all,
-                        mean=score.mean,
-                        wmean=score.wmean,
-                        low=interval.low,
-                        high=interval.high,
-                        n_pairs=score.n_pairs,
-                        fitted_on=len(fitted) if model is not None else 0,
-                        bits_per_dim=model.bits_per_dim(to_fit)
-                        if isinstance(model, FlowCalibrator)
-                        else None,
-                        dead_dimensions=dead,
-                        seconds=seconds,
-                    )
+                    yield {
+                        "data": pairs.name,
+                        "split": pairs.split,
+                        "layers": label,
+                        "calibrator": calibrator,
+                        "seed": seed,
+                        **scores(pairs, z, interval=True),
+                        "n_pairs": len(pairs),
+                        "fitted_on": len(fitted) if model is not None else 0,
+                        "bits_per_dim": bits_per_dim(model, vectors["fit"]),
+                        "dead_dimensions": int(np.sum(~getattr(model, "live_", np.True_))),
+                        "seconds": round(seconds, 4),
+                    }
 
 
 def format_results(
-    results: Sequence[StsResult], aggregation: str = "all", style: str = "simple"
+    rows: Sequence[Mapping[str, Any]],
+    aggregation: str = "all",
+    style: str = "simple",
+    *,
+    note: str = "",
+    average: bool = False,
 ) -> str:
-    """Lay results out as a table: a row for each layers and calibrator, a column for each set.
+    """Lay scores out as a table: a row for each layers and calibrator, a column for each set.
 
-    Parameters
-    ----------
-    results : sequence of StsResult
-    aggregation : {"all", "mean", "wmean"}, default "all"
-        The number shown; it is named in the table's corner.
-    style : str, default "simple"
-        A table format of the tabulate package, such as ``"github"`` or ``"latex_booktabs"``.
+    The aggregation (all, mean or wmean) is named in the table's corner, with a note where one is
+    given; the style is one of tabulate's, such as ``"github"`` or ``"latex_booktabs"``. A last
+    column can hold the average over the sets.
 
     Returns
     -------
     str
         Spearman x 100; where there are several seeds, their mean ± standard deviation.
     """
-    if aggregation not in ("all", "mean", "wmean"):
+    if aggregation not in AGGREGATIONS:
         raise ValueError(f"aggregation is {aggregation!r}; it must be 'all', 'mean' or 'wmean'.")
-    sets = list(dict.fromkeys(r.data for r in results))
-    rows = list(dict.fromkeys((r.layers, r.calibrator) for r in results))
-    cells = []
-    for layers, calibrator in rows:
-        line = [layers, calibrator]
-        for name in sets:
-            values = [
-                getattr(r, aggregation)
-                for r in results
-                if (r.layers, r.calibrator, r.data) == (layers, calibrator, name)
-            ]
-            spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-            line.append(f"{np.mean(values):.2f}{spread}" if values else "")
-        cells.append(line)
-    headers = ["layers", f"calibrator ({aggregation}, Spearman x 100)", *sets]
-    return tabulate(cells, headers, tablefmt=style, disable_numparse=True)
+    sets = list(dict.fromkeys(row["data"] for row in rows))
+    table: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in rows:
+        by_set = table.setdefault((row["layers"], row["calibrator"]), {})
+        by_set.setdefault(row["data"], []).append(row[aggregation])
+    lines = []
+    for key, by_set in table.items():
+        lines.append([*key, *(show_score(by_set[name]) if name in by_set else "" for name in sets)])
+        if average:
+            lines[-1].append(f"{np.mean([np.mean(values) for values in by_set.values()]):.2f}")
+    headers = ["layers", f"calibrator ({aggregation}, Spearman x 100{note})", *sets]
+    headers += ["mean"] * average
+    return tabulate(lines, headers, tablefmt=style, disable_numparse=True)
 
 
 FORMAT = 1  # part of the key: a change of what is kept must not read old files
@@ -412,31 +383,12 @@ def find_similarities(
 ) -> dict[Key, Floats]:
     """Cosines of each target's pairs, for each layer choice and calibrator.
 
-    Parameters
-    ----------
-    encoder : Encoder, WordVectorEncoder or the like
-        What has ``encode(sentences, layers=[...])`` and ``fingerprint``.
-    targets : sequence of Target
-        Their pairs have different names.
-    layers : sequence
-        Layer choices (`Encoder.encode`).
-    calibrators : sequence of str
-        Short names (`make_calibrator`); each is fitted anew on each target.
-    seed : int, default 0
-        Random state of the flows.
-    keep : bool, default True
-        Read what an earlier call computed, and keep what this one computes.
-    progress : bool, default False
-        Show a progress bar while encoding.
+    Each calibrator is fitted anew on each target; targets need different names. With ``keep``, what
+    an earlier call computed is read, and what this one computes is kept.
 
     Returns
     -------
     dict of (name, layers, calibrator) to ndarray, shape (n_pairs,)
-
-    Raises
-    ------
-    ValueError
-        If two targets have the same name, or as `Encoder.encode`.
     """
     names = [target.pairs.name for target in targets]
     if len(set(names)) < len(names):
@@ -475,7 +427,8 @@ def find_similarities(
             label = layer_label(choice)
             for calibrator in calibrators:
                 if (name, label, calibrator) not in found:
-                    z = _calibrate(vectors[label], fitted, scored, calibrator, seed)
+                    x = vectors[label]
+                    z = calibrated(calibrator, x[fitted], x[scored], seed=seed)
                     values = pair_cosines(target.pairs, z)
                     found[name, label, calibrator] = values
                     fresh[_entry(label, calibrator, seed)] = values
@@ -483,16 +436,6 @@ def find_similarities(
         if keep:
             _add(_path(encoder, target), fresh)
     return found
-
-
-def _calibrate(vectors: Any, fitted: Any, scored: Any, calibrator: str, seed: int) -> Any:
-    model = make_calibrator(calibrator, random_state=seed)
-    if model is None:
-        return vectors[scored]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeadDimensionWarning)
-        model.fit(vectors[fitted])
-    return model.transform(vectors[scored])
 
 
 def _entry(label: str, calibrator: str, seed: int) -> str:
@@ -524,15 +467,9 @@ def _read(path: Path) -> dict[str, Floats]:
 
 def _add(path: Path, fresh: dict[str, Floats]) -> None:
     """Add to a file, atomically; without a cache folder that can be written, do nothing."""
+    content: dict[str, Any] = _read(path) | fresh
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch = tempfile.mkstemp(prefix=".similarities-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, **(_read(path) | fresh))  # type: ignore[arg-type]
-            os.replace(scratch, path)
-        except BaseException:
-            Path(scratch).unlink(missing_ok=True)
-            raise
+        with replacing(path) as file:
+            np.savez(file, **content)
     except OSError as error:
         logger.warning("similarities are not kept (%s)", error)

@@ -11,18 +11,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tabulate import tabulate
-from torch import Tensor
 
 from bertflow_lite.datasets.word_counts import load_word_counts
 from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.experiments.options import AnyEncoder, RunOptions
 from bertflow_lite.experiments.paper import load_paper_table
-from bertflow_lite.experiments.resume import Keep, no_keep
-from bertflow_lite.experiments.scoring import AnyEncoder
 from bertflow_lite.measures.similarity import Floats
 
 __all__ = [
     "BINS",
     "KS",
+    "HasVocabulary",
     "Neighbors",
     "Table1",
     "WordEmbeddings",
@@ -36,18 +35,19 @@ BINS = ((0, 100), (100, 500), (500, 5_000), (5_000, 10_000))
 KS = (3, 5, 7)
 # Scores held at a time: 64 MB, whatever the vocabulary.
 _BLOCK_CELLS = 2**24
-# The best of each run of this many scores are looked at first (`_top_k`).
-_RUN = 32
 _UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>|<\|?reserved.*")
 
 
-class _HasVocabulary(Protocol):
-    """An `Encoder` or a `LoadedModel`."""
+class HasVocabulary(Protocol):
+    """What has a model and its tokenizer: an `Encoder` or a `LoadedModel`."""
 
     @property
-    def model(self) -> Any: ...
+    def model(self) -> Any:
+        """A transformers model."""
+
     @property
-    def tokenizer(self) -> Any: ...
+    def tokenizer(self) -> Any:
+        """Its tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class WordEmbeddings:
     n_left_out: int
 
     @classmethod
-    def of(cls, encoder: _HasVocabulary, ranked_words: Sequence[str]) -> WordEmbeddings:
+    def of(cls, encoder: HasVocabulary, ranked_words: Sequence[str]) -> WordEmbeddings:
         """Take a model's word embeddings.
 
         A word counts as one token when the tokenizer turns it, with a space before it as within a
@@ -89,17 +89,7 @@ class WordEmbeddings:
         vocabulary and "Ġthe" in byte-level ones; words that the tokenizer changes (BERT drops
         accents) are not taken.
 
-        Parameters
-        ----------
-        encoder : Encoder or LoadedModel
-            Whatever has ``model`` and ``tokenizer``.
-        ranked_words : sequence of str
-            Words, most frequent first (`load_word_counts` gives them), none twice.
-
-        Raises
-        ------
-        ValueError
-            If no word is a single token.
+        The words are to be given most frequent first, none twice.
         """
         tokenizer = encoder.tokenizer
         matrix = encoder.model.get_input_embeddings().weight.detach().float().cpu().numpy()
@@ -174,20 +164,6 @@ def find_neighbors(
     A row is never its own neighbor; another row with the same vector is.  Scores are made block
     by block, so that memory does not grow with the number of rows, and found in float32;
     distances and dot products of the neighbors found are computed anew in float64.
-
-    Parameters
-    ----------
-    vectors : ndarray, shape (n_vectors, dim)
-        All candidates.
-    rows : ndarray of int, shape (n,)
-        Whose neighbors to find.
-    k : int, default 7
-        Neighbors, fewer than ``n_vectors``.
-
-    Raises
-    ------
-    ValueError
-        If `k` or a row is out of range.
     """
     if not 1 <= k < len(vectors):
         raise ValueError(f"k is {k}; it must be from 1 to {len(vectors) - 1}.")
@@ -207,32 +183,14 @@ def find_neighbors(
         out = scores[: len(block)]
         torch.matmul(candidates[block], candidates.T, out=out)
         out[torch.arange(len(block)), block] = -torch.inf  # not its own neighbor
-        nearest = [_top_k(out, k)]
-        nearest.append(_top_k(out.sub_(half_squares), k))
+        nearest = [out.topk(k, dim=1).indices]
+        nearest.append(out.sub_(half_squares).topk(k, dim=1).indices)
         query = candidates[block].double().unsqueeze(1)
         found = [candidates[index].double() for index in nearest]
         by_dot[part], by_distance[part] = (index.numpy() for index in nearest)
         dot[part] = (query * found[0]).sum(dim=2).numpy()
         distance[part] = (query - found[1]).norm(dim=2).numpy()
     return Neighbors(by_distance, by_dot, distance, dot)
-
-
-def _top_k(scores: Tensor, k: int) -> Tensor:
-    """Positions of the k largest scores of each row, largest first; exact, and fast for small k.
-
-    The k largest lie in the k runs with the largest maxima, so only those runs are sorted through.
-    """
-    n, width = scores.shape
-    whole = width - width % _RUN
-    if whole < 4 * k * _RUN:
-        return scores.topk(k, dim=1).indices
-    maxima = scores[:, :whole].view(n, -1, _RUN).amax(dim=2)
-    runs = maxima.topk(k, dim=1).indices
-    columns = (runs.unsqueeze(2) * _RUN + torch.arange(_RUN)).view(n, -1)
-    rest = torch.arange(whole, width).expand(n, -1)
-    columns = torch.cat([columns, rest], dim=1)
-    best = scores.gather(1, columns).topk(k, dim=1).indices
-    return columns.gather(1, best)
 
 
 @dataclass(frozen=True)
@@ -284,23 +242,9 @@ def make_table1(
     word, not to the vocabulary, so that bins mean the same for every model.  They are then not
     full, since some words are of several tokens; `n_words` says how full.
 
-    Parameters
-    ----------
-    words : WordEmbeddings
-        The words; take ``up_to`` the last rank, to find no neighbors for nothing.
-    neighbors : Neighbors, optional
-        Of ``words.rows``, where they have been found already.
-    ranks : ndarray of int, shape (n_words,), optional
-        Other ranks than ``words.ranks``.
-    bins : sequence of (int, int), default `BINS`
-        First rank, and the rank after the last.
-    ks : sequence of int, default (3, 5, 7)
-        Numbers of neighbors.
-
-    Raises
-    ------
-    ValueError
-        If a bin holds no word of one token, or the neighbors do not fit.
+    Take ``words.up_to`` the last rank, to find no neighbors for nothing. Neighbors are those of
+    ``words.rows``; other ranks than ``words.ranks`` can be given, as can other bins of ranks and
+    numbers of neighbors.
     """
     ranks = words.ranks if ranks is None else ranks
     if neighbors is None:
@@ -332,24 +276,16 @@ def make_table1(
     )
 
 
-def run_table1(
-    encoder: AnyEncoder,
-    *,
-    seeds: int = 1,
-    layers: Sequence[str] = (),
-    data: Sequence[str] | None = None,
-    download: bool = False,
-    progress: bool = False,
-    keep: Keep = no_keep,
-) -> dict[str, Any]:
+def run_table1(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[str, Any]:
     """Run Table 1: norms of word embeddings and distances to neighbors, by frequency rank.
 
-    Only the encoder matters: nothing is drawn at random, and word embeddings have no layers.
+    Only the encoder matters, and no option: nothing is drawn at random, and word embeddings have no
+    layers.
 
     Returns
     -------
     dict
-        ``settings``, and ``table1`` (`table1.Table1.to_dict`).
+        ``settings``, and ``table1`` (`Table1.to_dict`).
     """
     if not isinstance(encoder, Encoder):
         raise ValueError(f"Table 1 measures a transformer's word embeddings; {encoder.name!r} "

@@ -7,8 +7,6 @@ the score is the AUC, the chance that an answer ranks above a sentence that is n
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,20 +15,18 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from tabulate import tabulate
 
-from bertflow_lite.calibrators import make_calibrator
-from bertflow_lite.calibrators.base import DeadDimensionWarning
 from bertflow_lite.datasets.nli import load_nli_sentences
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.qnli import QuestionPairs, load_qnli
 from bertflow_lite.experiments.nli_flow import NLI_FORMS, choose_sentences, fit_nli_flow
+from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers
 from bertflow_lite.experiments.paper import load_paper_table
-from bertflow_lite.experiments.resume import Keep, no_keep
-from bertflow_lite.experiments.scoring import AnyEncoder, default_layers, show_score
-from bertflow_lite.measures.scores import pair_cosines
+from bertflow_lite.experiments.scoring import calibrated, encode_parts, show_score, transform
+from bertflow_lite.measures.scores import interval_ends, pair_cosines, resample
 from bertflow_lite.measures.similarity import Floats, auc
 from bertflow_lite.measures.spelling import lexical_similarities
 
-__all__ = ["METHODS", "auc_interval", "format_table4", "run_table4"]
+__all__ = ["METHODS", "auc_interval", "format_table4", "questions_as_pairs", "run_table4"]
 
 METHODS: dict[str, str] = {
     "raw": "none",
@@ -41,43 +37,13 @@ METHODS: dict[str, str] = {
     "flow (target)": "flow",
 }
 """The rows: what each is called, and its calibrator, or the form of its NLI flow."""
-_CELLS = 2_000_000  # values ranked at a time by the bootstrap: some 16 MB an array
 
 
-def run_table4(
-    encoder: AnyEncoder,
-    *,
-    seeds: int = 3,
-    layers: Sequence[str] = (),
-    data: Sequence[str] | None = None,
-    download: bool = False,
-    progress: bool = False,
-    keep: Keep = no_keep,
-    nli_sentences: int | None = None,
-) -> dict[str, Any]:
-    """Score an encoder on QNLI, raw and calibrated (Table 4).
+def run_table4(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[str, Any]:
+    """Score an encoder on QNLI, raw and calibrated (Table 4); there is one set, so no choice of it.
 
     SN, whitening and flow (target) are fitted on QNLI's own questions and sentences (each once,
     without labels), flow (NLI) on NLI sentences in two forms (`fit_nli_flow`).
-
-    Parameters
-    ----------
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    seeds : int, default 3
-        Flows are fitted with random states 0 to seeds - 1.
-    layers : sequence of str, default ()
-        Layer choices beside the default ones.
-    data : sequence of str, optional
-        Not used: there is one set.
-    download : bool, default False
-        Fetch QNLI and the NLI sentences where they are missing.
-    progress : bool, default False
-        Progress bars while encoding and fitting.
-    keep : callable, default `no_keep`
-        Where finished parts are kept.
-    nli_sentences : int, optional
-        Fit flow (NLI) on this many of the NLI sentences, drawn at random, where there are more.
 
     Returns
     -------
@@ -85,33 +51,33 @@ def run_table4(
         ``settings`` and ``rows``: AUC x 100 with its 95 % interval, and its gain over the raw
         cosine of the same layers. Two rows see words only: cosines of word counts and of TF-IDF.
     """
-    questions, nli = load_qnli("dev", download=download), load_nli_sentences(download=download)
-    pairs = _as_pairs(questions)
+    options = options or RunOptions()
+    questions = load_qnli("dev", download=options.download)
+    nli = load_nli_sentences(download=options.download)
+    pairs = questions_as_pairs(questions)
     texts = {
         "scored": pairs.sentences,
         "target": list(questions.all_sentences),
-        "nli": choose_sentences(nli.sentences, nli_sentences),
+        "nli": choose_sentences(nli.sentences, options.nli_sentences),
     }
-    choices: Any = [*dict.fromkeys([*default_layers(encoder), *layers])]
-    everything = [text for part in texts.values() for text in part]
-    ends = np.cumsum([len(part) for part in texts.values()])[:-1]
+    choices = options.choices(*default_layers(encoder))
     rows: list[dict[str, Any]] = []
-    for label, vectors in encoder.encode(everything, choices, progress=progress).items():
-        parts = dict(zip(texts, np.split(vectors, ends), strict=True))
+    encoded = encode_parts(encoder, texts, choices, progress=options.progress)
+    for label, parts in encoded.items():
         raw = pair_cosines(pairs, parts["scored"])
         for method, how in METHODS.items():
-            for seed in range(seeds if "flow" in method else 1):
-                compute = partial(_score, pairs, parts, raw, how, seed, progress)
-                row = keep(f"{label} {method} {seed}", compute)
+            for seed in range(options.seeds if "flow" in method else 1):
+                compute = partial(_score, pairs, parts, raw, how, seed, options.progress)
+                row = options.keep(f"{label} {method} {seed}", compute)
                 rows.append({"layers": label, "method": method, "seed": seed} | row)
     for method, values in lexical_similarities(pairs, texts["target"]).items():
-        row = keep(method, partial(_measure, pairs.gold > 0, values, None))
+        row = options.keep(method, partial(_measure, pairs.gold > 0, values, None))
         rows.append({"layers": "", "method": method, "seed": 0} | row)
     return {
         "settings": {
             "data": {"qnli": questions.fingerprint, nli.name: nli.fingerprint},
-            "layers": list(choices),
-            "seeds": seeds,
+            "layers": choices,
+            "seeds": options.seeds,
             "nli_source": nli.source,
             "nli_sentences": len(texts["nli"]),
         },
@@ -123,15 +89,7 @@ def run_table4(
 
 
 def format_table4(results: dict[str, Any], style: str = "simple") -> str:
-    """Lay out Table 4, our rows beside the paper's.
-
-    Parameters
-    ----------
-    results : dict
-        From `run_table4`.
-    style : str, default "simple"
-        A table format of the tabulate package.
-    """
+    """Lay out Table 4, our rows beside the paper's."""
     published: dict[str, float] = load_paper_table(4)["auc"]
     lines = [["(paper)", label, f"{value:.2f}", "", ""] for label, value in published.items()]
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -171,18 +129,7 @@ def auc_interval(
 ) -> tuple[float, float]:
     """Give the 95 % bootstrap interval of an AUC x 100, or of its gain over another's.
 
-    Parameters
-    ----------
-    labels : ndarray of bool, shape (n,)
-        What is true.
-    scores : ndarray, shape (n,)
-        Higher means "true".
-    baseline : ndarray, shape (n,), optional
-        Other scores, whose AUC on the same resampled pairs is taken away.
-    n_resamples : int, default 1000
-        Resamples of the pairs.
-    random_state : int, default 0
-        Seed of the resamples.
+    A higher score means "true". A baseline's AUC is taken on the same resampled pairs.
 
     Returns
     -------
@@ -190,19 +137,12 @@ def auc_interval(
         Lower and upper end.
     """
     rng = np.random.default_rng(random_state)
-    drawn: list[Floats] = []
-    step = max(1, _CELLS // len(labels))
-    for start in range(0, n_resamples, step):
-        count = min(step, n_resamples - start)
-        chosen = rng.integers(len(labels), size=(count, len(labels)))
-        values = _auc_rows(labels[chosen], scores[chosen])
+    drawn = np.empty(n_resamples)
+    for part, chosen in resample(np.arange(len(labels)), n_resamples, rng):
+        drawn[part] = _auc_rows(labels[chosen], scores[chosen])
         if baseline is not None:
-            values = values - _auc_rows(labels[chosen], baseline[chosen])
-        drawn.append(values)
-    every = np.concatenate(drawn)
-    # A resample of a tiny set may hold one label only; it has no AUC.
-    low, high = np.quantile(every[np.isfinite(every)], [0.025, 0.975])
-    return float(low), float(high)
+            drawn[part] -= _auc_rows(labels[chosen], baseline[chosen])
+    return interval_ends(drawn)
 
 
 def _auc_rows(labels: NDArray[np.bool_], scores: Floats) -> Floats:
@@ -217,7 +157,8 @@ def _auc_rows(labels: NDArray[np.bool_], scores: Floats) -> Floats:
         )
 
 
-def _as_pairs(questions: QuestionPairs) -> SentencePairs:
+def questions_as_pairs(questions: QuestionPairs) -> SentencePairs:
+    """Give question and sentence as a pair; gold is 1 where the sentence is the answer."""
     return SentencePairs(
         "qnli",
         questions.split,
@@ -240,14 +181,13 @@ def _score(
     """Fit one calibrator and measure the cosines that it gives."""
     if how == "none":
         return _measure(pairs.gold > 0, raw, None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeadDimensionWarning)  # no news in a table
-        if how in NLI_FORMS:
-            model: Any = fit_nli_flow(parts["nli"], form=how, seed=seed, progress=progress)
-        else:
-            model = make_calibrator(how, random_state=seed, progress=progress)
-            model.fit(parts["target"])
-    return _measure(pairs.gold > 0, pair_cosines(pairs, model.transform(parts["scored"])), raw)
+    if how in NLI_FORMS:
+        form: Any = how
+        flow = fit_nli_flow(parts["nli"], form=form, seed=seed, progress=progress)
+        z = transform(flow, parts["scored"])
+    else:
+        z = calibrated(how, parts["target"], parts["scored"], seed=seed, progress=progress)
+    return _measure(pairs.gold > 0, pair_cosines(pairs, z), raw)
 
 
 def _measure(labels: NDArray[np.bool_], values: Floats, raw: Floats | None) -> dict[str, Any]:

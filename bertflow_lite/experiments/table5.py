@@ -12,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 from tabulate import SEPARATING_LINE, tabulate
 
-from bertflow_lite.calibrators import make_calibrator
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers, seeds_for
 from bertflow_lite.experiments.paper import load_paper_table
-from bertflow_lite.experiments.resume import Keep, no_keep
+from bertflow_lite.experiments.resume import Keep
 from bertflow_lite.experiments.scoring import (
-    AnyEncoder,
-    default_layers,
-    fit_quietly,
+    encode_parts,
+    fit_calibrator,
     merge_seeds,
-    score_latents,
+    scores,
     show_score,
+    transform,
 )
 from bertflow_lite.measures.scores import score_sts
 
@@ -44,70 +44,48 @@ FIXED = {
 FLOW = "flow (target)"
 
 
-def run_table5(
-    encoder: AnyEncoder,
-    *,
-    seeds: int = 3,
-    layers: Sequence[str] = (),
-    data: Sequence[str] | None = None,
-    download: bool = False,
-    progress: bool = False,
-    keep: Keep = no_keep,
-) -> dict[str, Any]:
-    """Run Table 5 on an encoder.
+def run_table5(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[str, Any]:
+    """Run Table 5 on an encoder, by default on STS-B (the paper's); SICK-R has what it takes, too.
 
     Everything is fitted on the sentences of all splits, as the flow is; labels are never used for
     that.  What is tuned (the number of nulled directions, the width of whitening) is chosen by the
     Spearman correlation on the validation pairs; only the chosen one is scored on the test pairs.
 
-    Parameters
-    ----------
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    seeds : int, default 3
-        Flows are fitted with random states 0 to seeds - 1.
-    layers : sequence of str, default ()
-        Layer choices beside "last" (the paper's), "last2avg" and "first-last".
-    data : sequence of str, optional
-        Sets with a validation split, "stsb" and "sick-r"; default: STS-B, the paper's.
-    download, progress, keep
-        As for `run_table2`.
-
     Returns
     -------
     dict
         ``settings`` and ``rows``.  A row has ``row``, ``data``, ``layers``, ``calibrator``,
-        ``test`` (``all``, ``low``, ``high`` ..., see `score_latents`), ``dev`` (Spearman x 100, one
+        ``test`` (``all``, ``low``, ``high`` ..., see `scores`), ``dev`` (Spearman x 100, one
         entry a seed), and where something was tuned ``chosen`` and ``dev_curve``, the validation
         score of each candidate.
     """
-    words = default_layers(encoder) == ("mean",)
-    first = ["mean"] if words else ["last", *default_layers(encoder)]
-    chosen = list(dict.fromkeys([*first, *layers]))
+    options = options or RunOptions()
+    own = default_layers(encoder)
+    chosen = options.choices(*(own if own == ("mean",) else ("last", *own)))
     rows, fingerprints = [], {}
-    for name in data or ("stsb",):
-        splits = {split: load_sts(name, split, download=download) for split in ("test", "dev")}
-        fitted = load_sts(name, "all", download=download)
-        name = fitted.name
+    for name in options.data or ("stsb",):
+        splits = {
+            split: load_sts(name, split, download=options.download)
+            for split in ("test", "dev", "all")
+        }
+        name = splits["all"].name
         fingerprints[name] = splits["test"].fingerprint
-        ends = np.cumsum([2 * len(splits["test"]), 2 * len(splits["dev"])])
-        texts = [*splits["test"].sentences, *splits["dev"].sentences, *fitted.sentences]
-        asked: Any = chosen
-        for layer, vectors in encoder.encode(texts, asked, progress=progress).items():
-            test, dev, fit = np.split(vectors, ends)
+        texts = {split: pairs.sentences for split, pairs in splits.items()}
+        encoded = encode_parts(encoder, texts, chosen, progress=options.progress)
+        for layer, vectors in encoded.items():
 
             def measure(
                 key: str, compute: Callable[[], Any], name: str = name, layer: str = layer
             ) -> Any:
                 logger.info("%s, %s, %s", name, layer, key)
-                return keep(f"{name} | {layer} | {key}", compute)
+                return options.keep(f"{name} | {layer} | {key}", compute)
 
-            for row in _rows(splits, test, dev, fit, seeds, progress, measure):
+            for row in _rows(splits, vectors, options, measure):
                 rows.append({"row": row.pop("row"), "data": name, "layers": layer, **row})
     settings = {
         "data": fingerprints,
         "layers": chosen,
-        "seeds": list(range(seeds)),
+        "seeds": list(range(options.seeds)),
         "k": list(KS),
         "widths": [w for w in WIDTHS if w < encoder.dim] + [encoder.dim],
         "fit_on": "target",
@@ -118,38 +96,31 @@ def run_table5(
 
 def _rows(
     splits: dict[str, SentencePairs],
-    test: NDArray[np.float32],
-    dev: NDArray[np.float32],
-    fit: NDArray[np.float32],
-    seeds: int,
-    progress: bool,
+    vectors: dict[str, NDArray[np.float32]],
+    options: RunOptions,
     keep: Keep,
 ) -> list[dict[str, Any]]:
+    fit, dev = vectors["all"], vectors["dev"]
     dim = fit.shape[1]
 
-    def score(calibrator: str, seed: int = 0) -> dict[str, Any]:
-        model = make_calibrator(calibrator, random_state=seed, progress=progress)
-        z_test, z_dev = test, dev
-        if model is not None:
-            fit_quietly(model, fit)
-            z_test, z_dev = model.transform(test), model.transform(dev)
-        return score_latents(splits["test"], z_test, interval=seed == 0) | {
-            "dev": round(score_sts(splits["dev"], z_dev).all, 4)
+    def score(calibrator: str, seed: int) -> dict[str, Any]:
+        model = fit_calibrator(calibrator, fit, seed=seed, progress=options.progress)
+        z = transform(model, vectors["test"])
+        return scores(splits["test"], z, interval=seed == 0) | {
+            "dev": round(score_sts(splits["dev"], transform(model, dev)).all, 4)
         }
 
     def row(label: str, calibrator: str) -> dict[str, Any]:
-        n = seeds if calibrator.startswith("flow") else 1
         parts = [
             keep(f"{calibrator} | {seed}", functools.partial(score, calibrator, seed))
-            for seed in range(n)
+            for seed in seeds_for(calibrator, options.seeds)
         ]
-        dev_scores = [part["dev"] for part in parts]
         tests = [{key: value for key, value in part.items() if key != "dev"} for part in parts]
         return {
             "row": label,
             "calibrator": calibrator,
             "test": merge_seeds(tests),
-            "dev": dev_scores,
+            "dev": [part["dev"] for part in parts],
         }
 
     def tuned(label: str, family: str, values: Sequence[int]) -> dict[str, Any]:
@@ -186,18 +157,8 @@ def tune(
 ) -> dict[int, float]:
     """Score candidates on validation pairs only; the test pairs are not an argument.
 
-    Parameters
-    ----------
-    family : {"natsv", "sn+natsv", "whiten"}
-        What is tuned: the number of nulled directions, or the width kept.
-    values : sequence of int
-        Candidates.
-    fit : ndarray, shape (n, dim)
-        Embeddings to fit on; no labels.
-    dev : SentencePairs
-        Validation pairs.
-    dev_embeddings : ndarray, shape (2 * n_pairs, dim)
-        Embeddings of ``dev.sentences``.
+    The values are numbers of nulled directions (family natsv, sn+natsv) or widths (whiten); ``fit``
+    and ``dev_embeddings`` are embeddings.
 
     Returns
     -------
@@ -205,18 +166,17 @@ def tune(
         Spearman x 100 of each candidate.
     """
     # The directions come sorted, so one fit serves all candidates: each takes the first few.
-    largest: Any = make_calibrator(f"{family}:{max(values)}")
-    fit_quietly(largest, fit)
+    largest = fit_calibrator(f"{family}:{max(values)}", fit)
     before, last = (largest[:-1], largest[-1]) if family.startswith("sn+") else (None, largest)
     x = dev_embeddings if before is None else before.transform(dev_embeddings)
-    scores = {}
+    found = {}
     for value in values:
         cut = copy.copy(last)
         cut.directions_ = last.directions_[:value]
         if hasattr(last, "variances_"):
             cut.variances_ = last.variances_[:value]
-        scores[value] = round(score_sts(dev, cut.transform(x)).all, 4)
-    return scores
+        found[value] = round(score_sts(dev, cut.transform(x)).all, 4)
+    return found
 
 
 def format_table5(results: dict[str, Any], style: str = "simple") -> str:

@@ -1,7 +1,6 @@
-"""Table 6 and Figure 2 as experiments: edit distance against raw and calibrated cosines.
+"""Table 6 and Figure 2: edit distance against raw and calibrated cosines, and a reader's own pairs.
 
-`run_table6` and `run_figure2` give dicts that JSON can hold; the command line stores them and
-`lexical_tables` lays them out.
+`run_table6` and `run_figure2` give dicts that JSON can hold; the command line stores them.
 """
 
 from __future__ import annotations
@@ -15,13 +14,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from tabulate import tabulate
 
-from bertflow_lite.calibrators import make_calibrator
-from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers, seeds_for
 from bertflow_lite.experiments.paper import load_paper_table
-from bertflow_lite.experiments.resume import Keep, no_keep
-from bertflow_lite.experiments.scoring import AnyEncoder, default_layers, fit_quietly
+from bertflow_lite.experiments.scoring import calibrated, encode_parts
 from bertflow_lite.measures.scores import pair_cosines
 from bertflow_lite.measures.similarity import Floats, cosine, spearman
 from bertflow_lite.measures.spelling import (
@@ -37,7 +34,6 @@ __all__ = [
     "FLOW_STEPS",
     "SETS",
     "compare_own_pairs",
-    "fit_calibrator",
     "format_figure2",
     "format_table6",
     "run_figure2",
@@ -54,36 +50,10 @@ PER_LENGTH = " / length"
 """Ending of the name of an edit distance that is divided by the longer sentence's length."""
 
 
-def run_table6(
-    encoder: AnyEncoder,
-    *,
-    seeds: int = 3,
-    layers: Sequence[str] = (),
-    data: Sequence[str] | None = None,
-    download: bool = False,
-    progress: bool = False,
-    keep: Keep = no_keep,
-) -> dict[str, Any]:
-    """Correlate edit distance, gold scores and cosines (Table 6).
+def run_table6(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[str, Any]:
+    """Correlate edit distance, gold scores and cosines (Table 6), on some of `SETS`.
 
     Calibrators are fitted on the sentences of all splits of the set (the paper's "target").
-
-    Parameters
-    ----------
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    seeds : int, default 3
-        Flows are fitted with random states 0 to seeds - 1.
-    layers : sequence of str, default ()
-        Layer choices beside the default ones.
-    data : sequence of str, optional
-        Some of `SETS`; default: all.
-    download : bool, default False
-        Fetch a missing set.
-    progress : bool, default False
-        Progress bar while encoding.
-    keep : callable, default `no_keep`
-        Where finished parts are kept.
 
     Returns
     -------
@@ -94,7 +64,8 @@ def run_table6(
         with every other kind of edit distance, and with one minus the cosine of word counts, plain
         and weighted by rarity.
     """
-    choices = [*dict.fromkeys([*default_layers(encoder), *layers])]
+    options = options or RunOptions()
+    choices = options.choices(*default_layers(encoder))
     out: dict[str, Any] = {
         "settings": {
             "data": {},
@@ -102,23 +73,24 @@ def run_table6(
             "calibrators": list(CALIBRATORS),
             "fit_on": "target",
             "flow_steps": FLOW_STEPS,
-            "seeds": seeds,
+            "seeds": options.seeds,
             "near": NEAR,
         },
         "sets": {},
     }
-    for name, pairs, fit_on in _load_sets(data, download):
+    for name, pairs, fit_on in _load_sets(options):
         by_words = lexical_similarities(pairs, fit_on)
         distances = _all_distances(encoder, pairs)
         distances |= {f"1 - cosine, {lexical}": 1 - values for lexical, values in by_words.items()}
-        embeddings = encoder.encode([*fit_on, *pairs.sentences], list(choices), progress=progress)
+        texts = {"fit": fit_on, "score": pairs.sentences}
+        encoded = encode_parts(encoder, texts, choices, progress=options.progress)
         # Layers, calibrator, seed, and how to compute the row.
         work: list[tuple[str, str, int, Any]] = [
             ("", "gold", 0, partial(_score, pairs, distances, pairs.gold, None))
         ]
-        for label, vectors in embeddings.items():
+        for label, vectors in encoded.items():
             for calibrator in CALIBRATORS:
-                for seed in range(seeds if "flow" in calibrator else 1):
+                for seed in seeds_for(calibrator, options.seeds):
                     compute = partial(
                         _calibrate_and_score, pairs, distances, vectors, calibrator, seed
                     )
@@ -127,7 +99,7 @@ def run_table6(
             work.append(("", lexical, 0, partial(_score, pairs, distances, values, None)))
         rows = [
             {"layers": label, "calibrator": calibrator, "seed": seed}
-            | keep(f"{name} {label} {calibrator} {seed}", compute)
+            | options.keep(f"{name} {label} {calibrator} {seed}", compute)
             for label, calibrator, seed, compute in work
         ]
         out["settings"]["data"][name] = pairs.fingerprint
@@ -143,17 +115,8 @@ def run_table6(
     return _round(out)
 
 
-def run_figure2(
-    encoder: AnyEncoder,
-    *,
-    seeds: int = 1,
-    layers: Sequence[str] = (),
-    data: Sequence[str] | None = None,
-    download: bool = False,
-    progress: bool = False,
-    keep: Keep = no_keep,
-) -> dict[str, Any]:
-    """Compute the points of Figure 2; parameters are those of `run_table6`.
+def run_figure2(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[str, Any]:
+    """Compute the points of Figure 2, on some of `SETS`.
 
     Returns
     -------
@@ -161,57 +124,49 @@ def run_figure2(
         For each set: ``gold`` and ``distance``, one value a pair, and ``cosines`` by layers and
         calibrator (flow: random state 0). No sentence is kept.
     """
-    choices = [*dict.fromkeys([*default_layers(encoder), *layers])]
+    options = options or RunOptions()
+    choices = options.choices(*default_layers(encoder))
     out: dict[str, Any] = {
         "settings": {"data": {}, "layers": choices, "fit_on": "target", "flow_steps": FLOW_STEPS},
         "sets": {},
     }
-    for name, pairs, fit_on in _load_sets(data, download):
-        embeddings = encoder.encode([*fit_on, *pairs.sentences], list(choices), progress=progress)
-        cosines: dict[str, Any] = {}
-        for label, vectors in embeddings.items():
-            to_fit, scored = vectors[: len(fit_on)], vectors[len(fit_on) :]
-            cosines[label] = {
-                calibrator: pair_cosines(
-                    pairs,
-                    scored
-                    if calibrator == "none"
-                    else fit_calibrator(calibrator, to_fit, 0).transform(scored),
-                ).tolist()
-                for calibrator in CALIBRATORS
-            }
+    for name, pairs, fit_on in _load_sets(options):
+        texts = {"fit": fit_on, "score": pairs.sentences}
+        encoded = encode_parts(encoder, texts, choices, progress=options.progress)
         distances = edit_distances(pairs.sentences1, pairs.sentences2)
         out["settings"]["data"][name] = pairs.fingerprint
         out["sets"][name] = {
             "split": pairs.split,
             "gold": pairs.gold.tolist(),
             "distance": distances.astype(int).tolist(),
-            "cosines": cosines,
+            "cosines": {
+                label: {one: _cosines(pairs, vectors, one).tolist() for one in CALIBRATORS}
+                for label, vectors in encoded.items()
+            },
         }
     return _round(out)
 
 
-def fit_calibrator(name: str, vectors: NDArray[np.floating[Any]], seed: int) -> Any:
-    """Fit a calibrator by its short name; a flow gets `FLOW_STEPS` training steps at least."""
-    model: Any = make_calibrator(name, random_state=seed)
-    if isinstance(model, FlowCalibrator):
-        model.set_params(min_steps=FLOW_STEPS)
-    fit_quietly(model, vectors)
-    return model
+def _cosines(
+    pairs: SentencePairs, vectors: Mapping[str, NDArray[np.float32]], calibrator: str, seed: int = 0
+) -> Floats:
+    """Cosines of pairs; a flow gets `FLOW_STEPS` training steps at least."""
+    fit_on, scored = vectors["fit"], vectors["score"]
+    return pair_cosines(
+        pairs, calibrated(calibrator, fit_on, scored, seed=seed, min_steps=FLOW_STEPS)
+    )
 
 
-def _load_sets(
-    data: Sequence[str] | None, download: bool
-) -> list[tuple[str, SentencePairs, list[str]]]:
+def _load_sets(options: RunOptions) -> list[tuple[str, SentencePairs, list[str]]]:
     """Give name, pairs and the sentences to fit on, for each set asked for."""
-    names = list(SETS) if data is None else list(data)
+    names = list(SETS) if options.data is None else list(options.data)
     if unknown := [name for name in names if name not in SETS]:
         raise ValueError(f"Table 6 is made on {' and '.join(SETS)}, not on {', '.join(unknown)}.")
     return [
         (
             name,
-            load_sts(name, SETS[name], download=download),
-            load_sts(name, "all", download=download).sentences,
+            load_sts(name, SETS[name], download=options.download),
+            load_sts(name, "all", download=options.download).sentences,
         )
         for name in names
     ]
@@ -233,17 +188,15 @@ def _all_distances(encoder: Any, pairs: SentencePairs) -> dict[str, Floats]:
 def _calibrate_and_score(
     pairs: SentencePairs,
     distances: Mapping[str, Floats],
-    vectors: NDArray[np.float32],
+    vectors: Mapping[str, NDArray[np.float32]],
     calibrator: str,
     seed: int,
 ) -> dict[str, Any]:
-    """Score the cosines of the last rows, calibrated by what is fitted on those before them."""
-    to_fit, scored = vectors[: -2 * len(pairs)], vectors[-2 * len(pairs) :]
-    raw = pair_cosines(pairs, scored)
+    """Score the cosines of one calibrator, beside the raw ones."""
+    raw = _cosines(pairs, vectors, "none")
     if calibrator == "none":
         return _score(pairs, distances, raw, None)
-    z = fit_calibrator(calibrator, to_fit, seed).transform(scored)
-    return _score(pairs, distances, pair_cosines(pairs, z), raw)
+    return _score(pairs, distances, _cosines(pairs, vectors, calibrator, seed), raw)
 
 
 def _score(
@@ -276,15 +229,7 @@ _PAPER_ROWS = {"gold": "gold", "BERT-induced": "BERT-base", "flow-induced": "BER
 
 
 def format_table6(results: dict[str, Any], style: str = "simple") -> str:
-    """Lay out Table 6: our rows beside the paper's, then the other kinds of edit distance.
-
-    Parameters
-    ----------
-    results : dict
-        From `run_table6`.
-    style : str, default "simple"
-        A table format of the tabulate package.
-    """
+    """Lay out Table 6: our rows beside the paper's, then the other kinds of edit distance."""
     paper = load_paper_table(6)
     parts = []
     for name, result in results["sets"].items():
@@ -375,31 +320,14 @@ def compare_own_pairs(
     Raw and calibrated cosines fill different ranges, so beside each cosine stands its rank: the
     share of the reference pairs that are less alike by the same measure.
 
-    Parameters
-    ----------
-    own : sequence of (str, str)
-        The pairs, such as ``[("I like this restaurant", "I dislike this restaurant")]``.
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    layers : str, default ""
-        A layer choice; empty: the encoder's first default one.
-    reference : SentencePairs, optional
-        Pairs to rank among; their sentences fit the calibrators. Default: mini-sts.
-    unit : str, default "words and marks"
-        A key of `UNITS`.
-    random_state : int, default 0
-        Seed of the flow.
+    By default the ranks are among the pairs of mini-sts, whose sentences fit the calibrators, and
+    the layers are the encoder's first default choice; the unit of edits is a key of `UNITS`.
 
     Returns
     -------
     pandas.DataFrame
         A row for each pair: both sentences, ``edit distance``, and for each of `CALIBRATORS` its
         cosine and ``... rank`` in percent.
-
-    Raises
-    ------
-    ValueError
-        If there is no pair, or an entry is not two sentences.
     """
     if not len(own) or any(isinstance(pair, str) or len(pair) != 2 for pair in own):
         raise ValueError(
@@ -417,9 +345,9 @@ def compare_own_pairs(
     vectors = encoder.encode(texts, layers or default_layers(encoder)[0])
     fit_rows, n = 2 * len(pairs), len(own)
     for calibrator, label in CALIBRATORS.items():
-        z = vectors
-        if calibrator != "none":
-            z = fit_calibrator(calibrator, vectors[:fit_rows], random_state).transform(vectors)
+        z = calibrated(
+            calibrator, vectors[:fit_rows], vectors, seed=random_state, min_steps=FLOW_STEPS
+        )
         known = np.sort(pair_cosines(pairs, z[:fit_rows]))
         values = cosine(z[fit_rows : fit_rows + n], z[fit_rows + n :])
         table[label] = values

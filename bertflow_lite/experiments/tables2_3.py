@@ -1,4 +1,4 @@
-"""Tables 2 and 3: seven STS sets, raw and calibrated; `sts_table_text` prints them.
+"""Tables 2 and 3: seven STS sets, raw and calibrated; how they are made and laid out.
 
 Table 2 is an encoder without NLI supervision, Table 3 one that was fine-tuned on NLI; the
 experiment is the same, the layers and the published rows differ.
@@ -22,18 +22,16 @@ from bertflow_lite.experiments.nli_flow import (
     choose_sentences,
     fit_nli_flow,
 )
+from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers, seeds_for
 from bertflow_lite.experiments.paper import SETS, Gain, measure_gain, paper_rows, text_claims
-from bertflow_lite.experiments.resume import Keep, no_keep
 from bertflow_lite.experiments.runs import load_run
 from bertflow_lite.experiments.scoring import (
-    AnyEncoder,
     EncodedSet,
     Row,
-    default_layers,
     encode_set,
     fit_and_score,
     merge_seeds,
-    score_latents,
+    scores,
     show_score,
 )
 
@@ -65,22 +63,10 @@ class _Run:
 
     encoder: AnyEncoder
     sets: dict[str, dict[str, EncodedSet]]  # by set, then by layer choice
-    seeds: int
-    progress: bool
-    keep: Keep
+    options: RunOptions
 
 
-def run_table2(
-    encoder: AnyEncoder,
-    *,
-    seeds: int = 3,
-    layers: Sequence[str] = (),
-    data: Sequence[str] | None = None,
-    download: bool = False,
-    progress: bool = False,
-    keep: Keep = no_keep,
-    nli_sentences: int | None = None,
-) -> dict[str, Any]:
+def run_table2(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[str, Any]:
     """Run Table 2 on an encoder.
 
     Rows: CLS, raw; the mean of the last layer, last2avg, first-last and each further layer choice,
@@ -90,26 +76,8 @@ def run_table2(
     Word vectors have one layer.  The GloVe average stands beside any other encoder where the
     package is installed.
 
-    Parameters
-    ----------
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    seeds : int, default 3
-        Flows are fitted with random states 0 to seeds - 1; flow (NLI) to convergence, by far the
-        longest, with 0 only.
-    layers : sequence of str, default ()
-        Further layer choices; ``"cls"`` gets all rows when named here.
-    data : sequence of str, optional
-        Sets; default: the paper's seven.
-    download : bool, default False
-        Allow missing sets to be fetched.
-    progress : bool, default False
-        Progress bars.
-    keep : Keep, default no_keep
-        Gives finished parts back after an interruption.
-    nli_sentences : int, optional
-        Fit flow (NLI) on this many NLI sentences, drawn at random (`choose_sentences`), where
-        there are more; by default on all, up to 300,000.
+    Flow (NLI) to convergence, by far the longest, is fitted with random state 0 only.  ``"cls"``
+    gets all rows where it is among ``options.layers``.
 
     Returns
     -------
@@ -119,69 +87,42 @@ def run_table2(
         ``low`` and ``high`` (95 % bootstrap interval of "all", first seed), ``fitted_on`` and for
         flows ``bits_per_dim``.
     """
+    options = options or RunOptions()
+    chosen, raw_only = [*default_layers(encoder)], []
     if isinstance(encoder, Encoder):
-        chosen = ["last", *default_layers(encoder), *layers]
+        chosen = options.choices("last", *chosen)
         raw_only = ["cls"] if encoder.tokenizer.cls_token is not None else []
-    else:
-        chosen, raw_only = list(default_layers(encoder)), []
-    results = _run(
-        encoder, chosen, raw_only, seeds=seeds, data=data, download=download,
-        progress=progress, keep=keep, nli_sentences=nli_sentences,
-    )  # fmt: skip
+    results = _run(encoder, chosen, raw_only, options)
     if encoder.name != "glove":
-        results["rows"] = _glove_rows(results, download, keep) + results["rows"]
+        results["rows"] = _glove_rows(results, options) + results["rows"]
     return results
 
 
-def run_table3(
-    encoder: AnyEncoder,
-    *,
-    seeds: int = 3,
-    layers: Sequence[str] = (),
-    data: Sequence[str] | None = None,
-    download: bool = False,
-    progress: bool = False,
-    keep: Keep = no_keep,
-    nli_sentences: int | None = None,
-) -> dict[str, Any]:
+def run_table3(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[str, Any]:
     """Run Table 3 on an encoder that was fine-tuned on NLI (or is sentence-tuned otherwise).
 
-    Rows: mean of the last layer and last2avg, raw and calibrated as in `run_table2`, whose
-    parameters and result it shares.
+    Rows: mean of the last layer and last2avg, raw and calibrated; the result is as `run_table2`'s.
     """
     if not isinstance(encoder, Encoder):
         raise ValueError(f"Table 3 is about fine-tuned transformers; {encoder.name!r} is none.")
-    return _run(
-        encoder, ["last", "last2avg", *layers], [], seeds=seeds, data=data, download=download,
-        progress=progress, keep=keep, nli_sentences=nli_sentences,
-    )  # fmt: skip
+    options = options or RunOptions()
+    return _run(encoder, options.choices("last", "last2avg"), [], options)
 
 
 def _run(
-    encoder: AnyEncoder,
-    layers: Sequence[str],
-    raw_only: Sequence[str],
-    *,
-    seeds: int,
-    data: Sequence[str] | None,
-    download: bool,
-    progress: bool,
-    keep: Keep,
-    nli_sentences: int | None,
+    encoder: AnyEncoder, layers: list[str], raw_only: list[str], options: RunOptions
 ) -> dict[str, Any]:
-    layers = list(dict.fromkeys(layers))
-    raw_only = [layer for layer in raw_only if layer not in layers]
-    names = list(data or SETS)
-    sets = {
-        name: encode_set(encoder, name, [*raw_only, *layers], download=download, progress=progress)
-        for name in names
-    }
-    sets = {next(iter(one.values())).pairs.name: one for one in sets.values()}
-    run = _Run(encoder, sets, seeds, progress, keep)
+    every = list(dict.fromkeys([*(one for one in raw_only if one not in layers), *layers]))
+    how = {"download": options.download, "progress": options.progress}
+    sets = {}
+    for name in options.data or SETS:
+        by_layer = encode_set(encoder, name, every, **how)
+        sets[next(iter(by_layer.values())).pairs.name] = by_layer
+    run = _Run(encoder, sets, options)
     third = f"whiten:{max(1, encoder.dim // 3)}"
-    rows = [_target_row(run, layer, RAW) for layer in [*raw_only, *layers]]
-    nli, reason = _load_nli(download)
-    chosen = choose_sentences(nli.sentences, nli_sentences) if nli is not None else []
+    rows = [_target_row(run, layer, RAW) for layer in every]
+    nli, reason = _load_nli(options.download)
+    chosen = choose_sentences(nli.sentences, options.nli_sentences) if nli is not None else []
     for layer in layers:
         rows.append(_target_row(run, layer, Row("whitening", "whiten", "target")))
         rows.append(_target_row(run, layer, Row("whitening to a third", third, "target")))
@@ -190,60 +131,57 @@ def _run(
         rows.append(_target_row(run, layer, TARGET))
         if any("train" in one[layer].fit for one in sets.values()):
             rows.append(_target_row(run, layer, TRAIN))
-    order = {layer: place for place, layer in enumerate([*raw_only, *layers])}
-    rows.sort(key=lambda row: order[row["layers"]])  # stable: raw stays first in each
+    rows.sort(key=lambda row: every.index(row["layers"]))  # stable: raw stays first in each
     settings = {
         "data": {
             name: next(iter(one.values())).pairs.fingerprint for name, one in sets.items()
         },
         "nli": {"sentences": len(chosen), "of": len(nli.sentences), "fingerprint": nli.fingerprint,
                 "source": nli.source} if nli is not None else {"left out": reason},
-        "layers": [*raw_only, *layers],
-        "seeds": list(range(seeds)),
+        "layers": every,
+        "seeds": list(range(options.seeds)),
         "dim": encoder.dim,
     }  # fmt: skip
     return {"settings": settings, "rows": rows}
 
 
 def _target_row(run: _Run, layer: str, row: Row) -> dict[str, Any]:
-    scores = {}
+    by_set = {}
     for name, by_layer in run.sets.items():
         encoded = by_layer[layer]
         if row.fit_on not in ("none", *encoded.fit):
             continue
         parts: list[dict[str, Any]] = []
-        for seed in range(run.seeds if row.seeded else 1):
+        for seed in seeds_for(row.calibrator, run.options.seeds):
             logger.info("%s, %s, %s, seed %d", layer, row.label, name, seed)
-            parts.append(
-                run.keep(
-                    f"{layer} | {row.label} | {name} | {seed}",
-                    functools.partial(fit_and_score, row, encoded, seed, progress=run.progress),
-                )
+            compute = functools.partial(
+                fit_and_score, row, encoded, seed, progress=run.options.progress
             )
-        scores[name] = merge_seeds(parts)
+            parts.append(run.options.keep(f"{layer} | {row.label} | {name} | {seed}", compute))
+        by_set[name] = merge_seeds(parts)
     return {
         "row": row.label,
         "layers": layer,
         "calibrator": row.calibrator,
         "fit_on": row.fit_on,
-        "scores": scores,
+        "scores": by_set,
     }
 
 
 def _nli_rows(run: _Run, layer: str, sentences: Sequence[str]) -> list[dict[str, Any]]:
-    embeddings: list[Any] = []  # encoded when the first flow needs them, for this layer only
+    progress = run.options.progress
+
+    @functools.cache
+    def embeddings() -> Any:  # when the first flow needs them, for this layer only
+        asked: Any = [layer]
+        (encoded,) = run.encoder.encode(sentences, asked, progress=progress).values()
+        return encoded
 
     def fit_and_score_all(form: Any, seed: int) -> dict[str, Any]:
-        if not embeddings:
-            asked: Any = [layer]
-            encoded = run.encoder.encode(sentences, asked, progress=run.progress)
-            embeddings.extend(encoded.values())
-        flow = fit_nli_flow(embeddings[0], form=form, seed=seed, progress=run.progress)
-        bits = flow.bits_per_dim(embeddings[0])
+        flow = fit_nli_flow(embeddings(), form=form, seed=seed, progress=progress)
+        bits = flow.bits_per_dim(embeddings())
         out: dict[str, Any] = {
-            name: score_latents(
-                one[layer].pairs, flow.transform(one[layer].scored), interval=seed == 0
-            )
+            name: scores(one[layer].pairs, flow.transform(one[layer].scored), interval=seed == 0)
             | {"fitted_on": len(sentences), "bits_per_dim": round(bits, 4)}
             for name, one in run.sets.items()
         }
@@ -254,14 +192,10 @@ def _nli_rows(run: _Run, layer: str, sentences: Sequence[str]) -> list[dict[str,
     rows = []
     for form in NLI_FORMS:
         parts = []
-        for seed in range(run.seeds if form == "published" else 1):
+        for seed in range(run.options.seeds if form == "published" else 1):
             logger.info("%s, %s, seed %d", layer, NLI_LABELS[form], seed)
-            parts.append(
-                run.keep(
-                    f"{layer} | {NLI_LABELS[form]} | {seed}",
-                    functools.partial(fit_and_score_all, form, seed),
-                )
-            )
+            compute = functools.partial(fit_and_score_all, form, seed)
+            parts.append(run.options.keep(f"{layer} | {NLI_LABELS[form]} | {seed}", compute))
         row: dict[str, Any] = {
             "row": NLI_LABELS[form],
             "layers": layer,
@@ -275,7 +209,7 @@ def _nli_rows(run: _Run, layer: str, sentences: Sequence[str]) -> list[dict[str,
     return rows
 
 
-def _glove_rows(results: dict[str, Any], download: bool, keep: Keep) -> list[dict[str, Any]]:
+def _glove_rows(results: dict[str, Any], options: RunOptions) -> list[dict[str, Any]]:
     """Score the average of GloVe vectors, raw, on the same sets, where GloVe is installed."""
     from bertflow_lite.encoders.word_vectors import load_glove
 
@@ -285,10 +219,10 @@ def _glove_rows(results: dict[str, Any], download: bool, keep: Keep) -> list[dic
         logger.warning("the GloVe row is left out: %s", error)
         return []
     sets = {
-        name: encode_set(glove, name, ["mean"], download=download)
+        name: encode_set(glove, name, ["mean"], download=options.download)
         for name in results["settings"]["data"]
     }
-    return [_target_row(_Run(glove, sets, 1, False, keep), "mean", RAW) | {"model": "glove"}]
+    return [_target_row(_Run(glove, sets, options), "mean", RAW) | {"model": "glove"}]
 
 
 def _load_nli(download: bool) -> tuple[Any, str]:
@@ -331,16 +265,16 @@ def _format(
 ) -> str:
     sets = list(results["settings"]["data"])
 
-    def cells(scores: dict[str, Any], show: Callable[[Any], str]) -> list[str]:
-        means = [np.mean(scores[name]) for name in sets if name in scores]
+    def cells(by_set: dict[str, Any], show: Callable[[Any], str]) -> list[str]:
+        means = [np.mean(by_set[name]) for name in sets if name in by_set]
         complete = len(means) == len(sets)
-        return [show(scores[name]) if name in scores else "" for name in sets] + [
+        return [show(by_set[name]) if name in by_set else "" for name in sets] + [
             f"{np.mean(means):.2f}" if complete else ""
         ]
 
     def ours(row: dict[str, Any], name: str) -> list[str]:
-        scores = {set_name: one["wmean"] for set_name, one in row["scores"].items()}
-        return [name, row["row"], *cells(scores, lambda x: show_score(np.atleast_1d(x).tolist()))]
+        by_set = {set_name: one["wmean"] for set_name, one in row["scores"].items()}
+        return [name, row["row"], *cells(by_set, lambda x: show_score(np.atleast_1d(x).tolist()))]
 
     lines: list[Any] = [
         ours(row, f"{row['model']} {row['layers']}" if "model" in row else row["layers"])
@@ -378,10 +312,7 @@ def _format_gains(results: dict[str, Any]) -> str:
 def flow_gains(results: dict[str, Any]) -> dict[str, Gain]:
     """Give the gain of flow (target) over the same layers raw: our counterpart of the text's claim.
 
-    Parameters
-    ----------
-    results : dict
-        From `run_table2` or `run_table3`, or a stored run's ``results``.
+    The results are those of `run_table2` or `run_table3`.
 
     Returns
     -------

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from sentence_transformers.base.modules import Dense
 from torch import Tensor, nn
 
-from bertflow_lite.calibrator_state import list_steps
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
-from bertflow_lite.calibrators.linear import Standardizer, TopDirectionRemover
+from bertflow_lite.export.pipeline import calibrators_of
 from bertflow_lite.flow import (
     LOG_SCALE_FACTOR,
     ActNorm,
@@ -47,18 +46,12 @@ def dense_modules(calibrator: Any) -> list[Dense]:
         more, each with up to 2 (dim + 2 width) dim weights.
     """
     modules: list[Dense] = []
-    for _, step in list_steps(calibrator):
+    for step in calibrators_of(calibrator):
         if isinstance(step, FlowCalibrator):
             modules += _flow_modules(step)
             continue
-        if isinstance(step, Standardizer):
-            matrix = np.diag(1.0 / step.scale_)
-        elif isinstance(step, TopDirectionRemover):
-            matrix = np.eye(step.n_features_in_) - step.directions_.T @ step.directions_
-        else:
-            matrix = step.directions_ / np.sqrt(step.variances_)[:, None]
         # In two steps, since float32 loses what is small beside a large mean.
-        center = step.mean_.astype(np.float32)
+        matrix, center = step._matrix, step.mean_.astype(np.float32)
         modules.append(_dense(np.eye(len(center)), -center))
         modules.append(_dense(matrix, matrix @ (center - step.mean_)))
     return modules
@@ -72,7 +65,7 @@ def _flow_modules(step: FlowCalibrator) -> list[Dense]:
     and splits move ``active``, the places of the dimensions that the next layer sees.
     """
     dim = int(step.n_features_in_)
-    scale, shift = np.ones(dim), -step._dead_mean()  # the flow's layers move live ones only
+    scale, shift = np.ones(dim), -step.dead_mean_  # the flow's layers move live ones only
     active = np.flatnonzero(step.live_)
     finished: list[NDArray[np.intp]] = []
     modules: list[Dense] = []

@@ -48,19 +48,9 @@ class Comparison:
 class PairComparer:
     """Compare sentences in several spaces that were fitted on the same background sentences.
 
-    Parameters
-    ----------
-    encoder : Encoder or WordVectorEncoder
-        From `load_encoder`.
-    sentences : sequence of str
-        Background: the calibrators are fitted on them, and random pairs of them are the scale.
-    layers : str, int or tuple of int, default "last2avg"
-        Layer choice; word vectors take ``"mean"``.
-    calibrators : mapping of str to str, optional
-        Label -> name for `make_calibrator`; default: raw, SN, whitened to 128, flow.
-    n_pairs : int, default 5000
-        Random pairs for the percentiles.
-    random_state : int, default 0
+    The sentences are the background: calibrators (label -> name for `make_calibrator`) are fitted
+    on them, and ``n_pairs`` random pairs of them are the scale. Word vectors take the layers
+    ``"mean"``.
     """
 
     def __init__(
@@ -101,11 +91,6 @@ class PairComparer:
 
     def compare(self, sentence1: str, sentence2: str) -> list[Comparison]:
         """Compare two sentences in every space.
-
-        Parameters
-        ----------
-        sentence1, sentence2 : str
-            Not empty.
 
         Returns
         -------

@@ -20,7 +20,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from bertflow_lite.calibrators.linear import principal_directions
-from bertflow_lite.measures.similarity import Floats, _unit_rows, as_rows, as_values
+from bertflow_lite.measures.similarity import Floats, as_rows, as_values, unit_rows
 
 __all__ = [
     "FrequencyShares",
@@ -92,7 +92,7 @@ def mean_cosine(x: ArrayLike, *, confidence: float = 0.95) -> MeanCosine:
     >>> mean_cosine([[1.0, 0.0], [0.0, 2.0], [0.0, 3.0]]).estimate       # pairs: 0, 0, 1
     0.3333333333333333
     """
-    unit = _unit_rows(_rows(x, least=3))
+    unit = unit_rows(_rows(x, least=3))
     n, total = len(unit), unit.sum(axis=0)
     squares = np.einsum("ij,ij->i", unit, unit)  # 1, or 0 for a zero row
     ordered = total @ total - squares.sum()
@@ -131,7 +131,7 @@ def sampled_mean_cosine(
     ValueError
         As `mean_cosine`, or if `n_pairs` is below 2.
     """
-    unit = _unit_rows(_rows(x, least=2))
+    unit = unit_rows(_rows(x, least=2))
     if n_pairs < 2:
         raise ValueError(f"n_pairs is {n_pairs}; draw at least 2 (10,000 is usual).")
     rng = np.random.default_rng(random_state)

@@ -11,7 +11,7 @@ ways, and they differ by far more than most methods do, so a score here always s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 Aggregation = Literal["all", "mean", "wmean"]
-_CELLS = 2_000_000  # values ranked at a time by the bootstrap: some 16 MB an array
+_CELLS = 2_000_000  # values ranked at a time by a bootstrap: some 16 MB an array
 
 
 @dataclass(frozen=True)
@@ -341,29 +341,70 @@ def _bootstrap(
     rng = np.random.default_rng(random_state)
     values = [_as_similarities(pairs, one) for one in systems]
     estimates = [getattr(score_similarities(pairs, one), aggregation) for one in values]
-    groups = [np.arange(len(pairs))]
-    if aggregation != "all":
-        groups = [rows for _, rows in _subsets(pairs)]
-    weights = [1.0 if aggregation == "mean" else float(len(rows)) for rows in groups]
-
+    groups, weights = group_pairs(pairs, aggregation)
     drawn = np.empty((len(values), len(groups), n_resamples))
     for g, rows in enumerate(groups):
-        step = max(1, _CELLS // len(rows))
-        for start in range(0, n_resamples, step):
-            stop = min(start + step, n_resamples)
-            chosen = rng.choice(rows, size=(stop - start, len(rows)))
+        for part, chosen in resample(rows, n_resamples, rng):
             gold = pairs.gold[chosen]
             for s, one in enumerate(values):
-                drawn[s, g, start:stop] = 100 * rank_correlation(one[chosen], gold)
+                drawn[s, g, part] = 100 * rank_correlation(one[chosen], gold)
     scores = np.average(drawn, axis=1, weights=weights)
     # The second system, where there is one, is taken away from the first.
     wanted = scores[0] - scores[1] if len(scores) > 1 else scores[0]
     estimate = estimates[0] - estimates[1] if len(scores) > 1 else estimates[0]
-    wanted = wanted[np.isfinite(wanted)]
-    if wanted.size == 0:
+    if not np.isfinite(wanted).any():
         raise ValueError(f"No resample of {len(pairs)} pairs has a defined correlation.")
-    low, high = np.quantile(wanted, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(low), float(high), float(estimate), confidence, n_resamples, aggregation)
+    low, high = interval_ends(wanted, ((1 - confidence) / 2, (1 + confidence) / 2))
+    return Interval(low, high, float(estimate), confidence, n_resamples, aggregation)
+
+
+def resample(
+    rows: NDArray[np.intp], n_resamples: int, rng: np.random.Generator
+) -> Iterator[tuple[slice, NDArray[np.intp]]]:
+    """Draw rows anew with replacement, as many as there are, some resamples at a time.
+
+    Every bootstrap here draws by it, so that memory has a bound and a seed means the same draws.
+
+    Parameters
+    ----------
+    rows : ndarray of int, shape (n,)
+        What to draw from.
+    n_resamples : int
+        How many resamples to draw in all.
+    rng : numpy Generator
+        Where the draws come from.
+
+    Yields
+    ------
+    slice, ndarray of int, shape (some, n)
+        Which of the resamples these are, and their rows.
+    """
+    step = max(1, _CELLS // len(rows))
+    for start in range(0, n_resamples, step):
+        stop = min(start + step, n_resamples)
+        yield slice(start, stop), rows[rng.integers(len(rows), size=(stop - start, len(rows)))]
+
+
+def interval_ends(
+    drawn: Floats, levels: tuple[float, float] = (0.025, 0.975)
+) -> tuple[float, float]:
+    """Give the quantiles of resampled scores at two levels: the ends of a percentile interval.
+
+    A score that is not finite is left out: in a resample of a tiny set all values may happen to be
+    alike.
+    """
+    low, high = np.quantile(drawn[np.isfinite(drawn)], levels)
+    return float(low), float(high)
+
+
+def group_pairs(
+    pairs: SentencePairs, aggregation: Aggregation
+) -> tuple[list[NDArray[np.intp]], list[float]]:
+    """Give the pairs that are ranked together, and the weight of each group's score."""
+    groups = [np.arange(len(pairs))]
+    if aggregation != "all":
+        groups = [rows for _, rows in _subsets(pairs)]
+    return groups, [1.0 if aggregation == "mean" else float(len(rows)) for rows in groups]
 
 
 def _subsets(pairs: SentencePairs) -> list[tuple[str, NDArray[np.intp]]]:

@@ -55,7 +55,7 @@ def cosine(a: ArrayLike, b: ArrayLike) -> Floats:
             f"cosine compares row by row, but the arrays have shapes {first.shape} and "
             f"{second.shape}."
         )
-    unit_first, unit_second = _unit_rows(first), _unit_rows(second)
+    unit_first, unit_second = unit_rows(first), unit_rows(second)
     cosines: Floats = np.einsum("ij,ij->i", unit_first, unit_second)
     return np.clip(cosines, -1.0, 1.0)  # rounding can lead just past 1
 
@@ -167,7 +167,8 @@ def rank_correlation(x: Floats, y: Floats) -> Floats:
         return np.asarray(np.clip(products / norms, -1.0, 1.0))
 
 
-def _unit_rows(rows: Floats) -> Floats:
+def unit_rows(rows: Floats) -> Floats:
+    """Scale rows to length 1, shape (n, dim); a row of zeros stays as it is."""
     # Dividing by the largest entry first keeps the squares of huge or tiny entries in range.
     largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
     scaled: Floats = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
@@ -245,11 +246,6 @@ def as_values(values: ArrayLike, what: str) -> Floats:
     return array
 
 
-# Candidates and queries that are compared at once: some 50 MB.
-_ROWS = 16_384
-_QUERIES = 256
-
-
 def nearest(
     queries: ArrayLike, candidates: ArrayLike, *, top: int = 10
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
@@ -260,14 +256,14 @@ def nearest(
     queries : array-like or torch tensor, shape (m, dim)
         Embeddings.
     candidates : array-like or torch tensor, shape (n, dim)
-        Embeddings; may be a memory map, which is read in parts.
+        Embeddings; may be a memory map.
     top : int, default 10
         How many, at most n.
 
     Returns
     -------
     indices : ndarray of int, shape (m, top)
-        Rows of ``candidates``, the best first; equal cosines in the order of the rows.
+        Rows of ``candidates``, the best first.
     cosines : ndarray of float32, shape (m, top)
         Their cosines, from -1 to 1; a zero vector has cosine 0 with everything.
 
@@ -282,6 +278,8 @@ def nearest(
     >>> nearest([[1.0, 0.0]], [[0.0, 1.0], [2.0, 0.1], [1.0, 1.0]], top=2)[0]
     array([[1, 2]])
     """
+    from sklearn.neighbors import NearestNeighbors
+
     try:
         top = operator.index(top)
     except TypeError:
@@ -294,42 +292,19 @@ def nearest(
             f"queries and candidates need shapes (m, dim) and (n, dim); they have {asked.shape} "
             f"and {pool.shape}."
         )
-    parts = [
-        _search(_unit(asked[start : start + _QUERIES], "queries", start), pool, top)
-        for start in range(0, max(len(asked), 1), _QUERIES)  # no query: one part without rows
-    ]
-    each_rows, each_best = zip(*parts, strict=True)
-    return np.concatenate(each_rows), np.concatenate(each_best)
+    for name, rows in (("queries", asked), ("candidates", pool)):
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if bad.size:
+            raise ValueError(f"row {bad[0]} of {name} holds NaN or infinity.")
+    top = min(top, len(pool))
+    if not top or not len(asked):
+        return np.empty((len(asked), top), np.intp), np.empty((len(asked), top), np.float32)
+    search = NearestNeighbors(n_neighbors=top, metric="cosine", algorithm="brute")
+    distances, found = search.fit(_directions(pool)).kneighbors(_directions(asked))
+    return found.astype(np.intp), np.clip(1 - distances, -1.0, 1.0).astype(np.float32)
 
 
-def _search(
-    unit: NDArray[np.float32], pool: NDArray[Any], top: int
-) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Search for some queries, given as unit vectors."""
-    best_rows = np.empty((len(unit), 0), dtype=np.intp)
-    best = np.empty((len(unit), 0), dtype=np.float32)
-    for start in range(0, len(pool), _ROWS):
-        part = _unit(pool[start : start + _ROWS], "candidates", start)
-        cosines = np.clip(unit @ part.T, -1.0, 1.0)  # rounding can lead just past 1
-        rows = np.broadcast_to(np.arange(start, start + cosines.shape[1]), cosines.shape)
-        best_rows = np.concatenate([best_rows, rows], axis=1)
-        best = np.concatenate([best, cosines], axis=1)
-        order = np.argsort(-best, axis=1, kind="stable")[:, :top]
-        best_rows = np.take_along_axis(best_rows, order, axis=1)
-        best = np.take_along_axis(best, order, axis=1)
-    return best_rows, best
-
-
-def _unit(x: NDArray[Any], what: str, first: int) -> NDArray[np.float32]:
-    """Scale rows to length 1; `first` is the number of the first of them."""
+def _directions(rows: NDArray[Any]) -> NDArray[np.float32]:
+    """Scale rows to length 1; the search works in float32, where huge entries would overflow."""
     # At least float32, at most what they come in: 1e-50 is a direction like any other.
-    rows = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
-    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-    if bad.size:
-        raise ValueError(f"row {first + bad[0]} of {what} holds NaN or infinity.")
-    # Dividing by the largest entry first keeps the squares of huge or tiny entries in range.
-    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
-    scaled = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
-    unit = scaled.astype(np.float32)
-    norms = np.linalg.norm(unit, axis=1, keepdims=True)
-    return np.divide(unit, norms, out=unit, where=norms > 0)
+    return unit_rows(rows.astype(np.promote_types(rows.dtype, np.float32))).astype(np.float32)

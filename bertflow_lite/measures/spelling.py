@@ -27,7 +27,7 @@ from rapidfuzz.distance import Levenshtein
 from scipy.stats import rankdata
 
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.measures.scores import Interval
+from bertflow_lite.measures.scores import Interval, interval_ends, resample
 from bertflow_lite.measures.similarity import Floats, as_values, spearman
 from bertflow_lite.text import check_sentences, split_words
 
@@ -43,7 +43,6 @@ __all__ = [
 
 NEAR = 4
 """The largest edit distance of the pairs that the paper's Figure 2 highlights."""
-_CELLS = 2_000_000  # values ranked at a time by the bootstrap: some 16 MB an array
 
 
 @dataclass(frozen=True)
@@ -146,19 +145,14 @@ def score_lexical(
             spearman(columns["similarity"], column)  # raises where it is undefined
     found = _measures(columns)
     rng = np.random.default_rng(random_state)
-    draws: list[dict[str, Floats]] = []
-    step = max(1, _CELLS // len(pairs))
-    for start in range(0, n_resamples, step):
-        chosen = rng.choice(len(pairs), size=(min(step, n_resamples - start), len(pairs)))
-        draws.append(_measures({name: column[chosen] for name, column in columns.items()}))
+    draws = [
+        _measures({name: column[chosen] for name, column in columns.items()})
+        for _, chosen in resample(np.arange(len(pairs)), n_resamples, rng)
+    ]
     intervals: dict[str, Interval] = {}
     for name, estimate in found.items():
-        drawn = np.concatenate([draw[name] for draw in draws])
-        # In a resample of a tiny set, all values may happen to be alike.
-        low, high = np.quantile(drawn[np.isfinite(drawn)], [0.025, 0.975])
-        intervals[name] = Interval(
-            float(low), float(high), float(estimate), 0.95, n_resamples, "all"
-        )
+        low, high = interval_ends(np.concatenate([draw[name] for draw in draws]))
+        intervals[name] = Interval(low, high, float(estimate), 0.95, n_resamples, "all")
     return LexicalScore(n_pairs=len(pairs), **intervals)
 
 
@@ -208,7 +202,7 @@ def word_counts(pairs: SentencePairs) -> Floats:
 
     Examples
     --------
-    >>> from bertflow_lite.datasets.sts.sts import load_sts
+    >>> from bertflow_lite.datasets.sts import load_sts
     >>> word_counts(load_sts("mini-sts").select([0, 1, 2])).shape
     (3,)
     """

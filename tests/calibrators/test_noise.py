@@ -13,10 +13,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.decomposition import PCA
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bertflow_lite.calibrators.flow_calibrator import PRESETS, FlowCalibrator, add_noise, from_array
+from bertflow_lite.calibrators.flow_calibrator import PRESETS, FlowCalibrator, add_noise
 from bertflow_lite.calibrators.linear import Whitener
 from bertflow_lite.flow import Glow, Rotation
-from bertflow_lite.train import train_flow
+from bertflow_lite.train import shuffled_batches, train_flow
 
 BOTH = {"rotation": "pca", "noise": 0.7}
 
@@ -125,21 +125,18 @@ def test_noise_is_in_the_fit_only_and_follows_the_seed():
 def test_noise_has_the_size_that_was_asked_for_and_is_fresh_in_every_epoch():
     x = embeddings(4000)
     x[:, 0] *= 1000  # a few very wide dimensions do not make the noise larger
-    how = {"init_rows": 4000, "batch_size": 100, "seed": 5, "device": torch.device("cpu")}
-    plain = from_array(x, **how)
-    noisy = add_noise(plain, 0.5, batch_size=100, seed=5)
+    data = torch.from_numpy(x)
+    sample, noisy = add_noise(data, shuffled_batches(data.__getitem__, len(x), 100, 5), 0.5, seed=5)
     size = 0.5 * np.median(x.std(axis=0))
-    added = (noisy.sample - plain.sample).numpy()
+    added = (sample - data).numpy()
     assert_allclose(added.std(axis=0), size, rtol=0.05)
     assert_allclose(added.mean(axis=0), 0, atol=0.1 * size)
-    from bertflow_lite.train import _shuffled
-
-    without = list(_shuffled(torch.from_numpy(x), 100, 5)(0))
-    epochs = [list(noisy.batches(0)), list(noisy.batches(0))]
+    without = list(shuffled_batches(data.__getitem__, len(x), 100, 5)(0))
+    epochs = [list(noisy(0)), list(noisy(0))]
     assert len(epochs[0]) == 40
     first = torch.cat(epochs[0]) - torch.cat(without)
     assert_allclose(first.std(), size, rtol=0.02)
-    assert not np.allclose(torch.cat(list(noisy.batches(1))), torch.cat(epochs[1]))
+    assert not np.allclose(torch.cat(list(noisy(1))), torch.cat(epochs[1]))
 
 
 def test_noise_reaches_what_is_read_block_by_block(tmp_path):

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.stats import spearmanr
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from bertflow_lite import FlowCalibrator, Standardizer, TopDirectionRemover, Whitener
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.datasets.sts import load_sts
-from bertflow_lite.measures.model_selection import PairSimilarity, pair_rows, pair_scorer
+from bertflow_lite.measures.model_selection import pair_scorer
 from bertflow_lite.measures.scores import score_sts
 
 FLOW = FlowCalibrator(1, 1, 4, device="cpu")
@@ -127,60 +124,3 @@ def test_the_scorer_takes_any_aggregation_and_can_be_pickled():
         pair_scorer(pairs, x[:-1])
     with pytest.raises(ValueError, match=r"aggregation is 'median'"):
         pair_scorer(pairs, x, "median")
-
-
-def test_cross_validation_over_pairs_keeps_both_sentences_on_one_side():
-    pairs, x = toy_pairs()
-    rows, gold = pair_rows(pairs, x)
-    folds = KFold(4, shuffle=True, random_state=0)
-    scores = cross_val_score(PairSimilarity(Standardizer()), rows, gold, cv=folds)
-    for score, (train, test) in zip(scores, folds.split(rows), strict=True):
-        fitted = Standardizer().fit(np.concatenate([x[train], x[40 + train]]))
-        a, b = fitted.transform(x[test]), fitted.transform(x[40 + test])
-        cosines = (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-        assert score == pytest.approx(spearmanr(cosines, gold[test]).statistic, abs=1e-6)
-
-
-def test_a_search_over_pairs_chooses_among_calibrators_and_their_settings():
-    pairs, x = toy_pairs()
-    rows, gold = pair_rows(pairs, x)
-    grid = [
-        {"calibrator": [None, Standardizer()]},
-        {"calibrator": [Whitener()], "calibrator__n_components": [2, None]},
-        {"calibrator": [FLOW], "calibrator__epochs": [1, 2]},
-    ]
-    search = GridSearchCV(PairSimilarity(), grid, cv=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a failed fit would only warn
-        search.fit(rows, gold)
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-    assert search.best_estimator_.calibrator_ is not None
-    assert search.predict(rows).shape == (40,)
-
-
-def test_similarity_without_a_calibrator_is_the_score_of_the_embeddings():
-    pairs, x = toy_pairs()
-    rows, gold = pair_rows(pairs, x)
-    alone = PairSimilarity().fit(rows)
-    assert 100 * alone.score(rows, gold) == pytest.approx(score_sts(pairs, x).all)
-
-
-def test_rows_that_are_no_pairs_are_refused():
-    pairs, x = toy_pairs()
-    with pytest.raises(ValueError, match="X has 5 columns; it needs the two embeddings"):
-        PairSimilarity().fit(x[:, :5])
-    with pytest.raises(ValueError, match="79 embeddings, but 40 pairs have 80 sentences"):
-        pair_rows(pairs, x[:-1])
-    fitted = PairSimilarity(Standardizer()).fit(pair_rows(pairs, x)[0])
-    with pytest.raises(ValueError, match="X has 6 features, but PairSimilarity is expecting 12"):
-        fitted.predict(x)
-
-
-def test_a_search_on_real_embeddings_of_the_books_own_pairs(minilm):
-    from bertflow_lite.encoders.transformer import Encoder
-
-    pairs = load_sts("mini-sts")
-    rows, gold = pair_rows(pairs, Encoder(minilm).encode(pairs.sentences, 4))
-    search = GridSearchCV(PairSimilarity(), {"calibrator": [None, Standardizer()]}, cv=KFold(3))
-    search.fit(rows, gold)
-    assert 0.2 < search.best_score_ < 1

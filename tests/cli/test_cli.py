@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bertflow_lite.cli.common import app
+from bertflow_lite.cli.common import BOOK, MEASURE, SENTENCES, app
 from bertflow_lite.encoders.models import PACKAGED_MODELS
 from bertflow_lite.files import data_file
 
@@ -116,4 +117,8 @@ def test_it_runs_as_a_module() -> None:
         check=True,
         env={**os.environ, "COLUMNS": "100"},
     )
-    assert "sts" in done.stdout and "info" in done.stdout
+    groups = re.split(r"─ (?=Your own|Measure|Make)", done.stdout)[1:]
+    assert [group.split(" ─")[0] for group in groups] == [SENTENCES, MEASURE, BOOK]
+    for name, group in (("fit ", 0), ("evaluate ", 0), ("sts ", 1), ("table ", 2), ("nli ", 2)):
+        assert f"│ {name}" in groups[group]
+    assert len(done.stdout.splitlines()) < 60  # a page of a terminal or two

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bertflow_lite import Whitener, load_sts
+from bertflow_lite import Whitener, load_sts, save
 from bertflow_lite.cli.common import app
 
 pytestmark = pytest.mark.usefixtures("minilm")
@@ -27,25 +27,33 @@ def own(tmp_path_factory):
         encoding="utf-8",
     )
     args = ("--model", "minilm", "--layers", "4", "--threads", "1", "--calibrate", "whiten:64")
-    result = run("fit", folder / "sentences.txt", "--out", folder / "flow", *args)
+    result = run("fit", folder / "sentences.txt", "--out", folder / "flow.safetensors", *args)
     assert result.exit_code == 0, result.output
-    assert "calibrator.safetensors" in result.stdout
+    assert "saved: flow.safetensors" in result.stdout
     return folder
 
 
 def test_encode_uses_what_was_fitted(own, tmp_path):
     out = tmp_path / "v.npy"
-    result = run("encode", own / "sentences.txt", "--with", own / "flow", "--out", out)
+    result = run("encode", own / "sentences.txt", "--with", own / "flow.safetensors", "--out", out)
     assert result.exit_code == 0, result.output
     vectors = np.load(out, allow_pickle=False)
     assert vectors.shape == (840, 64) and vectors.dtype == np.float32
-    again = run("encode", own / "sentences.txt", "--with", own / "flow", "--out", out)
+    again = run("encode", own / "sentences.txt", "--with", own / "flow.safetensors", "--out", out)
     assert again.exit_code == 1 and "--overwrite" in again.stderr
 
 
 def test_similar_finds_the_sentence_itself(own):
     query = load_sts("mini-sts").sentences[7]
-    args = ("--in", own / "sentences.txt", "--with", own / "flow", "--top", "3", "--json")
+    args = (
+        "--in",
+        own / "sentences.txt",
+        "--with",
+        own / "flow.safetensors",
+        "--top",
+        "3",
+        "--json",
+    )
     result = run("similar", query, *args)
     assert result.exit_code == 0, result.output
     hits = json.loads(result.stdout)["hits"]
@@ -73,7 +81,9 @@ def test_evaluate_equals_the_library(own):
     raw = score_sts(pairs, load_encoder("minilm").encode(pairs.sentences, 4)).all
     assert content["pairs"] == 420
     assert content["results"][0]["spearman"] == pytest.approx(raw, abs=1e-3)
-    saved = run("evaluate", own / "pairs.tsv", "--with", own / "flow", "--calibrate", "none")
+    saved = run(
+        "evaluate", own / "pairs.tsv", "--with", own / "flow.safetensors", "--calibrate", "none"
+    )
     assert "saved in flow" in saved.stdout
 
 
@@ -102,19 +112,26 @@ def test_evaluate_says_what_was_fitted_and_what_is_gained(own, tmp_path):
 
 
 def test_another_encoder_is_refused(own):
-    args = ("--in", own / "sentences.txt", "--with", own / "flow", "--model", "random-minilm")
+    args = (
+        "--in",
+        own / "sentences.txt",
+        "--with",
+        own / "flow.safetensors",
+        "--model",
+        "random-minilm",
+    )
     result = run("similar", "A query.", *args)
     assert result.exit_code == 1
-    assert "fitted for the encoder 'minilm'" in result.stderr
+    assert "fitted with the encoder 'minilm'" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("fit", "sentences.txt", "--out", "x", "--calibrate", "none"), "fits nothing"),
-        (("fit", "sentences.txt", "--out", "flow"), "--overwrite"),
-        (("fit", "sentences.txt", "--out", "x", "--calibrate", "flow:papr"), "paper"),
-        (("fit", "missing.txt", "--out", "x"), "missing.txt"),
+        (("fit", "sentences.txt", "--out", "x.safetensors", "--calibrate", "none"), "fits nothing"),
+        (("fit", "sentences.txt", "--out", "flow.safetensors"), "--overwrite"),
+        (("fit", "sentences.txt", "--out", "x.safetensors", "--calibrate", "flow:papr"), "paper"),
+        (("fit", "missing.txt", "--out", "x.safetensors"), "missing.txt"),
         (("encode", "sentences.txt", "--out", "x.txt"), ".npy"),
         (("similar", " ", "--in", "sentences.txt"), "empty"),
         (("evaluate", "sentences.txt"), "rated pairs"),
@@ -126,15 +143,22 @@ def test_mistakes_are_one_line_and_exit_code_1(own, monkeypatch, args, words):
     result = run(*args)
     assert result.exit_code == 1
     assert words in result.stderr and len(result.stderr.strip().splitlines()) == 1
-    assert not (own / "x").exists()
+    assert not (own / "x.safetensors").exists()
 
 
 def test_export_loads_in_sentence_transformers(own, tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     out = tmp_path / "model"
-    result = run("export", own / "flow", "--out", out)
+    result = run("export", own / "flow.safetensors", "--out", out)
     assert result.exit_code == 0, result.output
-    run("encode", own / "sentences.txt", "--with", own / "flow", "--out", tmp_path / "v.npy")
+    run(
+        "encode",
+        own / "sentences.txt",
+        "--with",
+        own / "flow.safetensors",
+        "--out",
+        tmp_path / "v.npy",
+    )
     model = sentence_transformers.SentenceTransformer(str(out), device="cpu")
     sentences = load_sts("mini-sts").sentences[:20]
     assert np.allclose(model.encode(sentences), np.load(tmp_path / "v.npy")[:20], atol=1e-4)
@@ -148,16 +172,23 @@ def test_an_export_that_fails_leaves_nothing_behind(own, tmp_path, monkeypatch):
         raise OSError("the disk is full")
 
     monkeypatch.setattr(sentence_transformers.SentenceTransformer, "save", stop)
-    result = run("export", own / "flow", "--out", tmp_path / "models" / "m")
+    result = run("export", own / "flow.safetensors", "--out", tmp_path / "models" / "m")
     assert result.exit_code == 1 and "the disk is full" in result.stderr
     assert list((tmp_path / "models").iterdir()) == []
 
 
 def test_a_calibrator_that_names_no_encoder_asks_for_one(own, tmp_path):
     raw = np.random.default_rng(0).normal(size=(40, 384))
-    Whitener(8).fit(raw).save(tmp_path / "nameless")
+    save(Whitener(8).fit(raw), tmp_path / "nameless.safetensors")
     out = tmp_path / "v.npy"
-    args = ("encode", own / "sentences.txt", "--out", out, "--with", tmp_path / "nameless")
+    args = (
+        "encode",
+        own / "sentences.txt",
+        "--out",
+        out,
+        "--with",
+        tmp_path / "nameless.safetensors",
+    )
     result = run(*args)
     assert result.exit_code == 1 and "name it by --model" in result.stderr
     assert not out.exists()
@@ -168,7 +199,7 @@ def test_a_calibrator_that_names_no_encoder_asks_for_one(own, tmp_path):
 
 def test_an_encoder_that_was_a_folder_is_asked_for(own, tmp_path, tiny_bert_folder):
     model = ("--model", tiny_bert_folder, "--max-length", "24", "--calibrate", "whiten:2")
-    fitted = tmp_path / "fitted"
+    fitted = tmp_path / "fitted.safetensors"
     assert run("fit", own / "sentences.txt", "--out", fitted, *model).exit_code == 0
     search = ("similar", "the cat sat", "--in", own / "sentences.txt", "--with", fitted)
     result = run(*search)

@@ -135,6 +135,36 @@ def test_shards_join_in_order(tiny_bert, monkeypatch):
     assert_allclose(tiny_bert.encode(TINY), whole, atol=1e-6)
 
 
+@pytest.mark.parametrize("how", [{}, {"batch_size": 2}, {"batch_tokens": 10}])
+def test_hidden_states_are_what_encode_pools(tiny_bert, how):
+    longest = []
+    met = []
+    for rows, ids, mask, states in tiny_bert.hidden_states(TINY, **how):
+        assert len(states) == tiny_bert.n_layers + 1 and ids.shape == mask.shape
+        assert states[0].shape == (*mask.shape, tiny_bert.dim)
+        for layer in (0, -1):
+            mean = (states[layer] * mask.unsqueeze(2)).sum(dim=1) / mask.sum(dim=1, keepdim=True)
+            pooled = tiny_bert.encode([TINY[row] for row in rows], layer)
+            assert_allclose(mean.numpy(), pooled, atol=1e-5)
+        longest.append(mask.shape[1])
+        met += rows.tolist()
+    assert sorted(met) == list(range(len(TINY)))
+    assert longest == sorted(longest, reverse="batch_tokens" in how)
+    assert (len(longest) == 1) == (not how)
+
+
+def test_hidden_states_follow_the_mode_of_the_model_and_pass_over_nothing(tiny_bert, tiny_llama):
+    tiny_bert.model.train()
+    first, again = (next(tiny_bert.hidden_states(TINY)).states[-1] for _ in range(2))
+    assert not np.allclose(first, again)
+    tiny_bert.model.eval()
+    tiny_llama.tokenizer.add_bos_token = False
+    texts = ["the cat", "", "a dog"]
+    empty = [not ids for ids in tiny_llama.tokenizer(texts)["input_ids"]]
+    rows = [row for batch in tiny_llama.hidden_states(texts) for row in batch.rows.tolist()]
+    assert sorted(rows) == [row for row in range(3) if not empty[row]]
+
+
 def test_one_forward_pass_serves_several_choices_and_the_next_run(tiny_bert, tiny_bert_folder):
     calls = count_calls(tiny_bert)
     first = tiny_bert.encode(TINY, ["last2avg", "first-last", (0, 1), "cls"])

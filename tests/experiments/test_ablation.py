@@ -14,7 +14,6 @@ import bertflow_lite as bf
 from bertflow_lite.cli.common import app
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 from bertflow_lite.experiments import ablation, ablation_summary
-from bertflow_lite.experiments import ablation as final_scores
 from bertflow_lite.experiments.ablation import (
     VARIANTS,
     Variant,
@@ -23,6 +22,7 @@ from bertflow_lite.experiments.ablation import (
     run_ablation,
 )
 from bertflow_lite.experiments.ablation_summary import summarize
+from bertflow_lite.experiments.options import RunOptions
 from bertflow_lite.figures import ablation as figures_ablation
 from bertflow_lite.text import split_words
 
@@ -39,8 +39,7 @@ SMALL = [
 def pairs(monkeypatch):
     """Let every set and split be mini-sts, which comes with the package."""
     mini = bf.load_sts("mini-sts")
-    for module in (ablation, final_scores):
-        monkeypatch.setattr(module, "load_sts", lambda *_, **__: mini)
+    monkeypatch.setattr(ablation, "load_sts", lambda *_, **__: mini)
     return mini
 
 
@@ -87,7 +86,7 @@ def test_a_whitening_wider_than_the_embeddings_is_whole():
 
 
 def test_rows_hold_what_a_calibrator_scores(words, pairs):
-    rows = run_ablation(words, ["mean"], SMALL, data=["stsb"], seeds=2)
+    rows = run_ablation(words, ["mean"], SMALL, RunOptions(data=["stsb"], seeds=2))
     assert [row["seed"] for row in rows] == [0, 1, 0, 1, 0, 1, 0, 0]
     raw = words.encode(pairs.sentences)
     by = {(row["change"], row["seed"]): row for row in rows}
@@ -107,34 +106,35 @@ def test_rows_hold_what_a_calibrator_scores(words, pairs):
 
 def test_few_sentences_are_drawn_anew_for_each_seed(words):
     white = [SMALL[4]]
-    few = run_ablation(words, ["mean"], white, data=["stsb"], seeds=2, fit_rows=100)
+    few = run_ablation(words, ["mean"], white, RunOptions(data=["stsb"], seeds=2), fit_rows=100)
     assert [row["fitted_on"] for row in few] == [100, 100]
     assert few[0]["spearman"] != few[1]["spearman"]
-    every = run_ablation(words, ["mean"], white, data=["stsb"], seeds=2, fit_rows=10**6)
+    every = run_ablation(words, ["mean"], white, RunOptions(data=["stsb"], seeds=2), fit_rows=10**6)
     assert every[0]["spearman"] == pytest.approx(every[1]["spearman"], abs=0.01)
 
 
-def test_finished_scores_are_not_computed_again(words):
+def test_finished_scores_are_not_computed_again(words, caplog):
     kept: dict = {}
 
     def keep(key, compute):
         return kept.setdefault(key, compute()) if key not in kept else kept[key]
 
-    first = run_ablation(words, ["mean"], SMALL[3:], data=["stsb"], keep=keep)
+    options = RunOptions(data=["stsb"], keep=keep)
+    first = run_ablation(words, ["mean"], SMALL[3:], options)
     kept["stsb/mean/reference/none/none/0"]["spearman"] = 12.5
-    lines: list = []
-    again = run_ablation(words, ["mean"], SMALL[3:], data=["stsb"], keep=keep, report=lines.append)
+    caplog.set_level("INFO", "bertflow_lite")
+    again = run_ablation(words, ["mean"], SMALL[3:], options)
     assert [row["spearman"] for row in again] == [12.5, first[1]["spearman"]]
-    assert lines[0] == "stsb/mean/reference/none/none/0: 12.5"
+    assert "stsb/mean/reference/none/none/0: 12.5" in caplog.messages
 
 
 def test_unknown_sentences_to_fit_on_are_named(words):
     with pytest.raises(ValueError, match="fit_on is 'dev'; it must be target or train"):
-        run_ablation(words, ["mean"], SMALL[3:], data=["stsb"], fit_on="dev")
+        run_ablation(words, ["mean"], SMALL[3:], RunOptions(data=["stsb"]), fit_on="dev")
 
 
 def test_the_test_table_has_the_presets_and_the_chosen_width(words, pairs):
-    rows = final_scores.run_test(words, {"mean": "whiten:8"}, data=["sts12"], seeds=2)
+    rows = ablation.run_test(words, {"mean": "whiten:8"}, RunOptions(data=["sts12"], seeds=2))
     names = ["none", "sn", "whiten", "whiten:8", *["flow:paper"] * 2, *["flow:released-code"] * 2]
     assert [row["calibrator"] for row in rows] == [*names, *["flow:recommended"] * 2]
     raw = bf.score_sts(pairs, words.encode(pairs.sentences))
@@ -244,7 +244,7 @@ def test_a_model_without_dropout_is_refused(tiny_llama, pairs):
 def test_word_vectors_have_no_dropout(words):
     variants = find_variants(["encoder dropout"], dropout=True)
     with pytest.raises(ValueError, match="'random words' has no dropout"):
-        run_ablation(words, ["mean"], [v for v in variants if v.dropout], data=["stsb"])
+        run_ablation(words, ["mean"], [v for v in variants if v.dropout], RunOptions(data=["stsb"]))
 
 
 def test_effect_dots_draw_every_effect_once_and_buttons_change_the_model():
@@ -289,7 +289,7 @@ def test_stored_scores_come_back(real_data):
     wanted = [v for v in VARIANTS if v.part in ("none", "sn", "whiten")]
     wanted.append(VARIANTS[0])
     encoder = bf.load_encoder("glove")
-    fresh = run_ablation(encoder, ["mean"], wanted, data=["sick-r"], seeds=1)
+    fresh = run_ablation(encoder, ["mean"], wanted, RunOptions(data=["sick-r"], seeds=1))
     assert len(fresh) == len(wanted)
     for new in fresh:
         same = ("start", "part", "change", "layers", "data", "seed")

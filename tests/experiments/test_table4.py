@@ -12,6 +12,7 @@ import bertflow_lite as bf
 from bertflow_lite.datasets.nli import NliSentences
 from bertflow_lite.datasets.qnli import QuestionPairs
 from bertflow_lite.experiments import table4 as qnli_runs
+from bertflow_lite.experiments.options import RunOptions
 from bertflow_lite.experiments.table4 import METHODS, auc_interval, format_table4, run_table4
 from bertflow_lite.measures.similarity import auc
 from bertflow_lite.measures.spelling import lexical_similarities
@@ -74,7 +75,7 @@ def test_table_4_has_every_row(tiny_bert, small):
         assert key not in kept
         return kept.setdefault(key, compute())
 
-    results = run_table4(tiny_bert, seeds=2, keep=keep)
+    results = run_table4(tiny_bert, RunOptions(seeds=2, keep=keep))
     rows = results["rows"]
     assert len(rows) == len(kept) == 2 * (3 + 3 * 2) + 2
     assert {row["method"] for row in rows} == {*METHODS, "bag of words", "tf-idf"}
@@ -95,11 +96,12 @@ def test_table_4_has_every_row(tiny_bert, small):
     assert results["fitted_on"] == {"target": len(small.all_sentences), "nli": 320}
     assert results["settings"]["data"].keys() == {"qnli", "nli-sample"}
     # An interrupted run goes on to the same numbers.
-    assert run_table4(tiny_bert, seeds=2, keep=lambda key, compute: kept[key]) == results
+    again = RunOptions(seeds=2, keep=lambda key, compute: kept[key])
+    assert run_table4(tiny_bert, again) == results
 
 
 def test_table_4_stands_beside_the_papers(tiny_bert, small):
-    results = run_table4(tiny_bert, seeds=1, nli_sentences=50)
+    results = run_table4(tiny_bert, RunOptions(seeds=1, nli_sentences=50))
     assert results["fitted_on"]["nli"] == 50
     text = format_table4(results)
     assert "BERT-large-NLI-flow (target)" in text and "77.09" in text
@@ -108,10 +110,10 @@ def test_table_4_stands_beside_the_papers(tiny_bert, small):
 
 def test_the_labels_are_not_seen_by_any_calibrator(tiny_bert, small, monkeypatch):
     # With every label turned round, each AUC turns round: nothing was fitted on them.
-    results = run_table4(tiny_bert, seeds=1)
+    results = run_table4(tiny_bert, RunOptions(seeds=1))
     turned = QuestionPairs(small.questions, small.sentences, ~small.labels)
     monkeypatch.setattr(qnli_runs, "load_qnli", lambda split, download: turned)
-    again = run_table4(tiny_bert, seeds=1)
+    again = run_table4(tiny_bert, RunOptions(seeds=1))
     for row, other in zip(results["rows"], again["rows"], strict=True):
         assert row["auc"] + other["auc"] == pytest.approx(100, abs=1e-3)
 
@@ -129,7 +131,7 @@ def test_a_stored_row_measured_anew(name, real_data):
         pytest.skip("QNLI is not beside the STS data")
     assert results["settings"]["data"]["qnli"] == questions.fingerprint
     assert (results["n_pairs"], results["n_answers"]) == (5463, 2702)
-    pairs = qnli_runs._as_pairs(questions)
+    pairs = qnli_runs.questions_as_pairs(questions)
     for method, values in lexical_similarities(pairs, questions.all_sentences).items():
         row = next(row for row in results["rows"] if row["method"] == method)
         assert auc(questions.labels, values) == pytest.approx(row["auc"], abs=1e-3)

@@ -17,6 +17,7 @@ from bertflow_lite.experiments.figure1 import (
     plane_coordinates,
     run_figure1,
 )
+from bertflow_lite.experiments.options import RunOptions
 from bertflow_lite.experiments.table6 import run_figure2, run_table6
 from bertflow_lite.figures.flows import draw_figure1
 from bertflow_lite.figures.spelling import draw_figure2, draw_table6, lexical_scatter
@@ -28,6 +29,7 @@ LARGEST = 1_500_000  # bytes of a figure in a page
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(lexical_runs, "FLOW_STEPS", 20)
+    monkeypatch.setattr(flow_map, "FLOW_STEPS", 20)
     monkeypatch.setattr(lexical_runs, "score_lexical", partial(score_lexical, n_resamples=20))
 
 
@@ -115,7 +117,7 @@ def test_figure_1_reports_the_mean_cosine_before_and_after(figure1, tiny_bert):
     assert figure1["maps"]["last2avg"][0]["mean_cosine"] == pytest.approx(expected, abs=1e-3)
     assert f"{expected:.3f}" in format_figure1(figure1)
     with pytest.raises(ValueError, match="one set, not 2"):
-        run_figure1(tiny_bert, data=["mini-sts", "stsb"])
+        run_figure1(tiny_bert, RunOptions(data=["mini-sts", "stsb"]))
 
 
 def test_figure_1_without_the_text_shows_positions(figure1):
@@ -131,7 +133,7 @@ def test_figure_1_without_the_text_shows_positions(figure1):
 
 def test_figure_2_draws_each_pair_once_and_buttons_move_it(tiny_bert, quick):
     pairs = bf.load_sts("mini-sts")
-    results = run_figure2(tiny_bert, data=["mini-sts"])
+    results = run_figure2(tiny_bert, RunOptions(data=["mini-sts"]))
     figure = draw_figure2(results)
     points = results["sets"]["mini-sts"]
     distance = np.array(points["distance"])
@@ -180,7 +182,7 @@ def test_many_pairs_are_sampled_but_correlated_in_full():
 
 
 def test_table_6_is_drawn_at_its_numbers(tiny_bert, quick):
-    results = run_table6(tiny_bert, seeds=2, data=["mini-sts"])
+    results = run_table6(tiny_bert, RunOptions(seeds=2, data=["mini-sts"]))
     figure = draw_table6(results)
     rows = [
         row

@@ -32,7 +32,7 @@ PRELOAD = [
     "bertflow_lite.figures.plots",
     "transformers.models.bert.modeling_bert",
 ]
-PRELOAD += [f"bertflow_lite.{name}" for name in ("artifacts", "calibrate", "encode", "streaming")]
+PRELOAD += [f"bertflow_lite.{name}" for name in ("export.pipeline", "encoders.transformer")]
 CONTEXT.set_forkserver_preload(PRELOAD)
 _STARTED: list[Any] = []
 
@@ -113,11 +113,13 @@ def without_home(pipe: Connection, uid: int) -> str:
 
 
 def write_calibrator(place: Path) -> None:
-    bf.Standardizer().fit(embeddings()).save(place / "calibrator", overwrite=True)
+    wide = np.random.default_rng(0).normal(size=(200, 400))
+    bf.save(bf.Standardizer().fit(wide), place / "c.safetensors", overwrite=True)
 
 
 def write_stream(place: Path) -> None:
-    bf.EmbeddingStream(embeddings(4000)).save(place / "x.npy")
+    x = embeddings(4000)
+    bf.Standardizer().fit(x).transform(x, out=place / "x.npy")
 
 
 def write_run(place: Path) -> None:
@@ -157,7 +159,7 @@ def save_for_ever(pipe: Connection, folder: Path) -> None:
     calibrator = bf.Standardizer().fit(embeddings())
     pipe.send("begun")
     while True:
-        calibrator.save(folder, overwrite=True)
+        bf.save(calibrator, folder, overwrite=True)
 
 
 def save_runs(pipe: Connection, folder: Path, number: int) -> None:

@@ -1,5 +1,6 @@
 """The command line, mistyped, interrupted, cut off, and read by other programs."""
 
+# ruff: noqa: E501 (one case a line)
 from __future__ import annotations
 
 import contextlib
@@ -17,6 +18,7 @@ import children
 import numpy as np
 import pytest
 from refusal import helps, nothing_left
+from sklearn.pipeline import make_pipeline
 from typer.testing import CliRunner
 
 import bertflow_lite as bf
@@ -55,7 +57,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, tiny_bert_folder: Path) -
     (place / "model").symlink_to(tiny_bert_folder)
     encoder = bf.load_encoder(place / "model", max_length=24)
     vectors = encoder.encode(SENTENCES, "last2avg")
-    bf.Standardizer().fit(vectors).save(place / "c", encoder=encoder, layers="last2avg")
+    step = bf.SentenceEncoder(encoder.name, layers="last2avg", max_length=encoder.max_length)
+    pipeline = make_pipeline(step, bf.Standardizer().fit(vectors))
+    bf.save(pipeline, place / "c.safetensors")
     (place / "there.npy").write_bytes(b"an array")
     return place
 
@@ -76,48 +80,48 @@ def place(prepared: Path, workplace: Path) -> Path:
 
 
 M = "--model model --max-length 24"
-W = "--with c --model model --max-length 24"
+W = "--with c.safetensors --model model --max-length 24"
 
 MISTAKES: dict[str, tuple[str, tuple[str, ...]]] = {
     # id: (command, words of the one line on stderr); all exit with 1
-    "unknown-model": ("fit s.txt --out o --model minlm", ("'minlm'", "Did you mean 'minilm'")),
-    "empty-model": ("fit s.txt --out o --model ''", ("name is empty", "minilm")),
-    "model-is-a-file": ("fit s.txt --out o --model file", ("'file'", "not a folder")),
-    "model-is-another-folder": ("fit s.txt --out o --model thesis", ("thesis", "complete")),
+    "unknown-model": ("fit s.txt --out o.safetensors --model minlm", ("'minlm'", "Did you mean 'minilm'")),
+    "empty-model": ("fit s.txt --out o.safetensors --model ''", ("name is empty", "minilm")),
+    "model-is-a-file": ("fit s.txt --out o.safetensors --model file", ("'file'", "not a folder")),
+    "model-is-another-folder": ("fit s.txt --out o.safetensors --model thesis", ("thesis", "complete")),
     "unknown-set": (f"sts {M} --data stsc", ("'stsc'", "Did you mean stsb")),
     "unknown-split": (f"sts {M} --data mini-sts --split dev", ("no split 'dev'", "test")),
     "set-not-here": (f"sts {M} --data stsb", ("stsb", "not found", "--download")),
     "no-set": (f"sts {M} --data ,", ("','", "names nothing")),
-    "unknown-layer": (f"fit s.txt --out o {M} --layers lst", ("'lst'", "Did you mean 'last'")),
-    "index-out-of-range": (f"fit s.txt --out o {M} --layers 3", ("hidden state 3", "has 3")),
-    "negative-out-of-range": (f"fit s.txt --out o {M} --layers=-4", ("hidden state -4", "has 3")),
-    "one-index-too-high": (f"fit s.txt --out o {M} --layers 1,9", ("hidden state 9", "has 3")),
+    "unknown-layer": (f"fit s.txt --out o.safetensors {M} --layers lst", ("'lst'", "Did you mean 'last'")),
+    "index-out-of-range": (f"fit s.txt --out o.safetensors {M} --layers 3", ("hidden state 3", "has 3")),
+    "negative-out-of-range": (f"fit s.txt --out o.safetensors {M} --layers=-4", ("hidden state -4", "has 3")),
+    "one-index-too-high": (f"fit s.txt --out o.safetensors {M} --layers 1,9", ("hidden state 9", "has 3")),
     "layers-of-a-larger-model": (f"sts {M} --layers 12", ("hidden state 12", "has 3")),
-    "no-layer": (f"fit s.txt --out o {M} --layers ''", ("unknown layers ''", "last2avg")),
+    "no-layer": (f"fit s.txt --out o.safetensors {M} --layers ''", ("unknown layers ''", "last2avg")),
     "preset-misspelt": (
-        f"fit s.txt --out o {M} --calibrate flow:recomended",
+        f"fit s.txt --out o.safetensors {M} --calibrate flow:recomended",
         ("'recomended'", "Did you mean 'recommended'"),
     ),
-    "calibrator-misspelt": (f"fit s.txt --out o {M} --calibrate flwo", ("Did you mean 'flow'",)),
-    "calibrator-with-text": (f"fit s.txt --out o {M} --calibrate natsv:x", ("'x'", "whole number")),
-    "too-many-directions": (f"fit s.txt --out o {M} --calibrate natsv:99", ("k is 99", "15")),
-    "no-directions": (f"fit s.txt --out o {M} --calibrate whiten:0", ("n_components is 0", "16")),
-    "fit-nothing": (f"fit s.txt --out o {M} --calibrate none", ("fits nothing", "choose")),
+    "calibrator-misspelt": (f"fit s.txt --out o.safetensors {M} --calibrate flwo", ("Did you mean 'flow'",)),
+    "calibrator-with-text": (f"fit s.txt --out o.safetensors {M} --calibrate natsv:x", ("'x'", "whole number")),
+    "too-many-directions": (f"fit s.txt --out o.safetensors {M} --calibrate natsv:99", ("k is 99", "15")),
+    "no-directions": (f"fit s.txt --out o.safetensors {M} --calibrate whiten:0", ("n_components is 0", "16")),
+    "fit-nothing": (f"fit s.txt --out o.safetensors {M} --calibrate none", ("fits nothing", "choose")),
     "check-nothing": (f"check s.txt {M} --calibrate none", ("changes nothing", "choose")),
     "no-calibrator": (f"evaluate p.tsv {M} --calibrate ''", ("names nothing",)),
-    "too-long": ("fit s.txt --out o --model model --max-length 999", ("999", "takes 3 to 24")),
+    "too-long": ("fit s.txt --out o.safetensors --model model --max-length 999", ("999", "takes 3 to 24")),
     "length-0": ("encode s.txt --out v.npy --model model --max-length 0", ("max_length is 0",)),
-    "unknown-device": (f"fit s.txt --out o {M} --device tpu9", ("'tpu9'", "cannot be used")),
-    "no-file": (f"fit none.txt --out o {M}", ("no file 'none.txt'",)),
-    "not-utf-8": (f"fit bad.txt --out o {M}", ("bad.txt", "line 1", "UTF-8")),
-    "column-of-plain-text": (f"fit s.txt --out o {M} --column x", ("no column 'x'",)),
-    "one-sentence": (f"fit one.txt --out o {M} --calibrate sn", ("1 sample", "minimum of 2")),
-    "one-different-sentence": (f"fit same.txt --out o {M} --calibrate sn", ("1 sample",)),
+    "unknown-device": (f"fit s.txt --out o.safetensors {M} --device tpu9", ("'tpu9'", "cannot be used")),
+    "no-file": (f"fit none.txt --out o.safetensors {M}", ("no file 'none.txt'",)),
+    "not-utf-8": (f"fit bad.txt --out o.safetensors {M}", ("bad.txt", "line 1", "UTF-8")),
+    "column-of-plain-text": (f"fit s.txt --out o.safetensors {M} --column x", ("no column 'x'",)),
+    "one-sentence": (f"fit one.txt --out o.safetensors {M} --calibrate sn", ("1 sample", "minimum of 2")),
+    "one-different-sentence": (f"fit same.txt --out o.safetensors {M} --calibrate sn", ("1 sample",)),
     "too-few-to-check": (f"check one.txt {M}", ("too few", "24 or more")),
-    "out-exists": (f"fit s.txt --out c {M}", ("'c' exists", "--overwrite")),
-    "out-is-foreign": (f"fit s.txt --out thesis {M} --overwrite", ("something else", "thesis.tex")),
-    "out-is-a-file": (f"fit s.txt --out file {M} --overwrite", ("something else", "file")),
-    "out-below-a-file": (f"fit s.txt --out file/o {M}", ("file", "name another place")),
+    "out-exists": (f"fit s.txt --out c.safetensors {M}", ("'c.safetensors' exists", "--overwrite")),
+    "out-is-foreign": (f"fit s.txt --out thesis {M} --overwrite", ("thesis", "must be .safetensors")),
+    "out-is-a-file": (f"fit s.txt --out file {M} --overwrite", ("file", "must be .safetensors")),
+    "out-below-a-file": (f"fit s.txt --out file/o.safetensors {M}", ("file", "name another place")),
     "array-exists": (f"encode s.txt --out there.npy {M}", ("'there.npy' exists", "--overwrite")),
     "array-is-a-folder": (f"encode s.txt --out thesis.npy/x.txt {M}", ("must be .npy",)),
     "array-below-a-file": (f"encode s.txt --out file/v.npy {M}", ("file", "another place")),
@@ -127,24 +131,28 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...]]] = {
     "unknown-aggregation": (f"sts {M} --aggregation best", ("'best'", "mean or wmean")),
     "unknown-fit": (f"sts {M} --fit-on dev", ("'dev'", "target, train")),
     "with-another-model": (
-        "encode s.txt --out v.npy --with c --model glove",
-        ("fitted for the encoder", "Use what it was fitted for"),
+        "encode s.txt --out v.npy --with c.safetensors --model glove",
+        ("fitted with the encoder", "Use what it was fitted with"),
+    ),
+    "with-another-length": (
+        "encode s.txt --out v.npy --with c.safetensors --model model --max-length 12",
+        ("fitted with max_length 24, not 12", "Use what it was fitted with"),
     ),
     "with-other-layers": (
         f"encode s.txt --out v.npy {W} --layers last",
-        ("not 'last'", "--layers last2avg", "fit anew"),
+        ("fitted with hidden states", "Use what it was fitted with", "anew"),
     ),
     "layers-of-word-vectors": (
-        "fit s.txt --out o --model glove --layers 4", ("no layers", "leave out --layers 4"),
+        "fit s.txt --out o.safetensors --model glove --layers 4", ("no layers", "leave out --layers 4"),
     ),
     "length-0-of-word-vectors": (
-        "fit s.txt --out o --model glove --max-length 0", ("max_length is 0", "from 1 up"),
+        "fit s.txt --out o.safetensors --model glove --max-length 0", ("max_length is 0", "from 1 up"),
     ),
     "nothing-known": ("similar qqzzx --in s.txt --model glove", ("no word of the query",)),
     "half-a-pair": (f"evaluate half.tsv {M}", ("row 2", "second is empty", "delete the row")),
     "column-without-a-file": (f"evaluate p.tsv {M} --column x", ("--fit-on", "--columns")),
-    "with-nothing": (f"encode s.txt --out v.npy {M} --with none", ("no folder 'none'",)),
-    "with-another-folder": (f"encode s.txt --out v.npy {M} --with thesis", ("no calibrator.json",)),
+    "with-nothing": (f"encode s.txt --out v.npy {M} --with none", ("'none'", "not there")),
+    "with-another-folder": (f"encode s.txt --out v.npy {M} --with thesis", ("thesis", "a folder")),
     "empty-query": (f"similar ' ' --in s.txt {M}", ("query is empty",)),
     "two-columns": (f"evaluate p.tsv {M} --columns a,b", ("2 names", "rating")),
     "unknown-columns": (f"evaluate p.tsv {M} --columns a,b,c", ("no column 'a'", "sentence1")),
@@ -155,8 +163,8 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...]]] = {
     "unknown-table": (f"table 99 {M.split(' --max')[0]}", ("no table 99", "there are")),
     "unknown-figure": (f"figure 9 {M.split(' --max')[0]}", ("no figure 9", "there are")),
     "no-layers-to-measure": ("geometry --model glove", ("no layers", "transformer")),
-    "export-over-a-folder": ("export c --out thesis", ("'thesis' exists", "does not")),
-    "export-nothing": ("export none --out e", ("no folder 'none'",)),
+    "export-over-a-folder": ("export c.safetensors --out thesis", ("'thesis' exists", "does not")),
+    "export-nothing": ("export none --out e", ("'none'", "not there")),
 }  # fmt: skip
 
 
@@ -185,18 +193,18 @@ MISSPELT = [
     "fitt s.txt",
     "--verson",
     "fit s.txt",
-    "fit s.txt --out o --seed x",
-    "fit s.txt --out o --seed -1",
+    "fit s.txt --out o.safetensors --seed x",
+    "fit s.txt --out o.safetensors --seed -1",
     "check s.txt --seed -1",
     "evaluate p.tsv --seed -1",
     "similar a --in s.txt --top 0",
-    "fit s.txt --out o --threads 0",
+    "fit s.txt --out o.safetensors --threads 0",
     "sts",
     "sts --model model --seeds 0",
     "table x --model model",
     "encode s.txt",
     "pmi --contexts 1",
-    "fit s.txt --out o --colum x",
+    "fit s.txt --out o.safetensors --colum x",
     "evaluate",
 ]
 
@@ -212,15 +220,15 @@ def test_a_misspelt_command_is_code_2(command: str, place: Path, runner: CliRunn
 
 AS_JSON: dict[str, str] = {
     "info": "info --json",
-    "fit": f"fit s.txt --out o {M} --calibrate sn --json",
-    "fit-verbose": f"-v fit s.txt --out o {M} --calibrate flow --json",
+    "fit": f"fit s.txt --out o.safetensors {M} --calibrate sn --json",
+    "fit-verbose": f"-v fit s.txt --out o.safetensors {M} --calibrate flow --json",
     "similar": f"similar 'the cat' --in s.txt {W} --json",
     "similar-accents": f"similar 'é 雪 😀' --in 'é x.txt' {M} --json",
     "check": f"check s.txt {M} --calibrate sn --json",
     "evaluate": f"evaluate p.tsv {M} --calibrate none,sn --json",
     "sts": f"sts {M} --calibrate none --json",
     "sts-and-a-table": f"sts {M} --calibrate none --json --out new/t.csv",
-    "dead-dimensions": f"fit s.txt --out o {M} --calibrate sn+natsv --json",
+    "dead-dimensions": f"fit s.txt --out o.safetensors {M} --calibrate sn+natsv --json",
 }
 
 
@@ -237,11 +245,7 @@ def test_json_is_json_and_nothing_else(case: str, place: Path, runner: CliRunner
 
 WARNINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     # id: (command, words of the lines on stderr); all exit with 0
-    "other-length": (
-        "encode s.txt --out v.npy --with c --model model --max-length 12",
-        ("cut at 24 tokens", "Leave out --max-length, or give --max-length 24"),
-    ),
-    "few-sentences": (f"fit s.txt --out o {M} --calibrate whiten", ("30 different", "16 direct")),
+    "few-sentences": (f"fit s.txt --out o.safetensors {M} --calibrate whiten", ("30 different", "16 direct")),
     "fitted-on-what-is-scored": (
         f"evaluate p.tsv {M} --calibrate sn", ("30 different", "that are scored", "--fit-on"),
     ),
@@ -327,7 +331,7 @@ def test_ctrl_c_at_any_time_is_code_130_and_leaves_no_output(
     assert "Traceback" not in (place / "stderr").read_text()
 
 
-@pytest.mark.parametrize("when", ["cli", "encode"])
+@pytest.mark.parametrize("when", ["cli.common", "datasets.own_files"])
 def test_ctrl_c_while_modules_are_imported_is_code_130(when: str, place: Path) -> None:
     """In the first seconds most of the time goes into imports."""
     code = (
@@ -365,9 +369,9 @@ def test_the_package_gives_its_names_and_modules_when_they_are_used(place: Path)
     code = (
         "import sys, bertflow_lite as bf\n"
         "assert 'torch' not in sys.modules and set(bf.__all__) <= set(dir(bf))\n"
-        "assert bf.search.nearest is bf.nearest\n"
+        "assert bf.flow.Glow is bf.Glow\n"
         "from bertflow_lite import *\n"
-        "assert load_sts is bf.load_sts and SentencePairs is bf.datasets.SentencePairs\n"
+        "assert load_sts is bf.load_sts and SentencePairs is bf.datasets.pairs.SentencePairs\n"
         "assert not hasattr(bf, 'nonsense') and not hasattr(bf, '_nonsense')\n"
     )
     how = [sys.executable, "-c", code]

@@ -17,6 +17,7 @@ import bertflow_lite as bf
 from bertflow_lite.encoders.models import PACKAGED_MODELS
 from bertflow_lite.experiments import table6 as lexical_runs
 from bertflow_lite.experiments import table6 as own_pairs
+from bertflow_lite.experiments.options import RunOptions
 from bertflow_lite.experiments.table6 import (
     CALIBRATORS,
     format_figure2,
@@ -214,7 +215,7 @@ def test_table_6_has_every_row_and_goes_on_where_it_stopped(tiny_bert, few):
         assert key not in kept  # each part has a name of its own
         return kept.setdefault(key, compute())
 
-    results = run_table6(tiny_bert, seeds=2, data=["mini-sts"], keep=keep)
+    results = run_table6(tiny_bert, RunOptions(seeds=2, data=["mini-sts"], keep=keep))
     rows = results["sets"]["mini-sts"]["rows"]
     assert len(rows) == len(kept) == 1 + 2 * (len(CALIBRATORS) - 1 + 2) + 2
     flows = [row for row in rows if row["calibrator"] == "flow" and row["layers"] == "last2avg"]
@@ -234,18 +235,18 @@ def test_table_6_has_every_row_and_goes_on_where_it_stopped(tiny_bert, few):
     def never(key, compute):
         return kept[key]
 
-    again = run_table6(tiny_bert, seeds=2, data=["mini-sts"], keep=never)
+    again = run_table6(tiny_bert, RunOptions(seeds=2, data=["mini-sts"], keep=never))
     assert again == results
     text = format_table6(results)
     assert "mini-sts test: 420 pairs" in text and "wordpieces / length" in text
     assert "BERT-base-flow" not in text  # the paper's rows are about STS-B
     with pytest.raises(ValueError, match="stsb and mini-sts, not on sts12"):
-        run_table6(tiny_bert, data=["sts12"])
+        run_table6(tiny_bert, RunOptions(data=["sts12"]))
 
 
 def test_figure_2_and_table_6_agree(tiny_bert, few):
-    points = run_figure2(tiny_bert, data=["mini-sts"])["sets"]["mini-sts"]
-    rows = run_table6(tiny_bert, seeds=1, data=["mini-sts"])["sets"]["mini-sts"]["rows"]
+    points = run_figure2(tiny_bert, RunOptions(data=["mini-sts"]))["sets"]["mini-sts"]
+    rows = run_table6(tiny_bert, RunOptions(seeds=1, data=["mini-sts"]))["sets"]["mini-sts"]["rows"]
     for row in rows:
         if row["calibrator"] in CALIBRATORS:
             values = points["cosines"][row["layers"]][row["calibrator"]]
@@ -255,7 +256,7 @@ def test_figure_2_and_table_6_agree(tiny_bert, few):
 
 
 def test_figure_2_says_what_it_shows(tiny_bert, few):
-    results = run_figure2(tiny_bert, data=["mini-sts"])
+    results = run_figure2(tiny_bert, RunOptions(data=["mini-sts"]))
     assert len(format_figure2(results).splitlines()) == 2 + 2 * len(CALIBRATORS)
 
 

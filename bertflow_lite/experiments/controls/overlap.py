@@ -34,6 +34,7 @@ __all__ = [
     "matched_accuracy",
     "run_answers",
     "run_kinds",
+    "run_overlap",
     "run_swaps",
     "run_within",
     "swap_words",
@@ -48,14 +49,9 @@ OVERLAPS: tuple[Overlap, ...] = ("jaccard", "edit")
 def word_overlap(first: Sequence[str], second: Sequence[str], kind: Overlap = "jaccard") -> Floats:
     """Measure how many words two sentences share, pair by pair, from 0 to 1; shape (n,).
 
-    Parameters
-    ----------
-    first, second : sequence of str, length n
-        The sentences of the pairs.
-    kind : {"jaccard", "edit"}, default "jaccard"
-        ``"jaccard"``: size of the intersection over size of the union of the two sets of words,
-        punctuation left out; order does not count.  ``"edit"``: 1 minus the Levenshtein distance
-        over words, divided by the longer sentence's length; order counts.
+    ``"jaccard"``: size of the intersection over size of the union of the two sets of words,
+    punctuation left out; order does not count. ``"edit"``: 1 minus the Levenshtein distance over
+    words, divided by the longer sentence's length; order counts.
     """
     if kind == "edit":
         return 1 - edit_distances(first, second, "words and marks", normalize=True)
@@ -74,13 +70,7 @@ def within_overlap(pairs: SentencePairs, overlap: ArrayLike, bins: int = 10) -> 
     `score_sts` on the result gives, as ``wmean``, the correlation with gold within bins, averaged
     over pairs: what a similarity knows beyond (coarsely measured) overlap.
 
-    Parameters
-    ----------
-    pairs : SentencePairs
-    overlap : array-like, shape (n_pairs,)
-        From `word_overlap`.
-    bins : int, default 10
-        Number of bins, as equal in size as ties allow: pairs of equal overlap stay together.
+    The bins are as equal in size as ties allow: pairs of equal overlap stay together.
     """
     values = as_values(overlap, "the overlap")
     if len(values) != len(pairs) or bins < 1:
@@ -107,17 +97,8 @@ def matched_accuracy(
     All pairs of pairs are taken whose overlaps differ by at most ``tolerance`` and whose gold
     scores differ by at least ``least_gap``.
 
-    Parameters
-    ----------
-    gold, overlap : array-like, shape (n_pairs,)
-    similarities : mapping of str to array-like, shape (n_pairs,)
-        By system.
-    least_gap : float, default 1.0
-        Smallest difference of gold scores.
-    tolerance : float, default 0.0
-        Largest difference of overlaps.
-    min_overlap : float, default 0.0
-        Leave out pairs that share less: most pairs without a shared word are just unrelated.
+    Pairs that share less than ``min_overlap`` are left out: most pairs without a shared word are
+    just unrelated.
 
     Returns
     -------
@@ -125,11 +106,6 @@ def matched_accuracy(
         Percent of pairs of pairs in the right order, a tie counting half; 50 is guessing.
     n : int
         Number of pairs of pairs.
-
-    Raises
-    ------
-    ValueError
-        If there is no such pair of pairs.
     """
     ratings, shared = as_values(gold, "gold"), as_values(overlap, "the overlap")
     kept = np.flatnonzero(shared >= min_overlap)
@@ -157,11 +133,7 @@ def swap_words(sentence: str, weights: Mapping[str, float]) -> str | None:
     has the same bag of words.  Nobody has rated it: mostly it says something else or nothing
     sensible, but "cats and dogs" becomes "dogs and cats".
 
-    Parameters
-    ----------
-    sentence : str
-    weights : mapping of str to float
-        Weight of each lower-cased word; words that are not in it, or hold no letter, stay.
+    Words that have no weight (by their lower-cased form), or hold no letter, stay.
 
     Returns
     -------
@@ -206,6 +178,18 @@ MATCHED_FROM = 0.2  # least Jaccard overlap of pairs that are matched
 Systems = dict[tuple[str, str], list[Floats]]
 
 
+def run_overlap(
+    system: System, targets: Sequence[Target], calibrators: Sequence[str], **options: Any
+) -> dict[str, list[dict[str, Any]]]:
+    """Run all four comparisons; parameters are those of `run_within`."""
+    return {
+        "within": run_within(system, targets, calibrators, **options),
+        "kinds": run_kinds(system, calibrators, **options),
+        "answers": run_answers(system, calibrators, **options),
+        "swaps": run_swaps(system, calibrators, **options),
+    }
+
+
 def run_within(
     system: System,
     targets: Sequence[Target],
@@ -217,16 +201,7 @@ def run_within(
 ) -> list[dict[str, Any]]:
     """Score a model within bins of word overlap, and on pairs of pairs of equal overlap.
 
-    Parameters
-    ----------
-    system, targets, calibrators
-        As for `control_runs.run_pretraining`; ``"none"`` among the calibrators.
-    bins : int, default 10
-        Bins of overlap (`within_overlap`).
-    n_resamples : int, default 300
-        Bootstrap resamples.
-    **options
-        Of `seeded_similarities`.
+    ``"none"`` is to be among the calibrators; the options are those of `seeded_similarities`.
 
     Returns
     -------

@@ -165,17 +165,8 @@ def run_pretraining(
 ) -> list[dict[str, Any]]:
     """Compare a model with one that has learned nothing, set by set, at equal calibration.
 
-    Parameters
-    ----------
-    system, control : System
-        The model; the control, with one layer choice.
-    targets : sequence of Target
-    calibrators : sequence of str
-        ``"none"`` among them.  One that a model's vectors are too short for is left out.
-    aggregation, n_resamples
-        As for `bootstrap_systems`.
-    **options
-        Of `seeded_similarities`.
+    The control has one layer choice; ``"none"`` is among the calibrators, and one that a model's
+    vectors are too short for is left out. The options are those of `seeded_similarities`.
 
     Returns
     -------

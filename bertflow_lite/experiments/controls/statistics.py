@@ -12,11 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.measures.scores import Aggregation, Interval, score_similarities
+from bertflow_lite.measures.scores import (
+    Aggregation,
+    Interval,
+    group_pairs,
+    interval_ends,
+    resample,
+    score_similarities,
+)
 from bertflow_lite.measures.similarity import Floats, as_values, spearman
 
 __all__ = [
@@ -28,8 +35,6 @@ __all__ = [
     "partial_spearman",
     "rank_residual",
 ]
-
-_CELLS = 2_000_000  # values ranked at a time: some 16 MB an array
 
 
 @dataclass(frozen=True)
@@ -73,20 +78,13 @@ def partial_spearman(x: ArrayLike, y: ArrayLike, given: ArrayLike) -> float:
     It equals Pearson's correlation between what is left of the ranks of x and of y when the ranks
     of z are regressed out of both by least squares.
 
-    Parameters
-    ----------
-    x, y, given : array-like, shape (n,)
-        Only their order counts.
+    An error, as `spearman` raises, also where z orders the pairs exactly as x or y does, so that
+    nothing is left.
 
     Returns
     -------
     float
         From -1 to 1.
-
-    Raises
-    ------
-    ValueError
-        As `spearman`, or if z orders the pairs exactly as x or y does, so that nothing is left.
     """
     r_xy, r_xz, r_yz = spearman(x, y), spearman(x, given), spearman(y, given)
     left = (1 - r_xz**2) * (1 - r_yz**2)
@@ -112,15 +110,8 @@ def rank_residual(x: ArrayLike, given: ArrayLike) -> Floats:
 def explained_by(gold: ArrayLike, similarity: ArrayLike, control: ArrayLike) -> Explained:
     """Share a similarity's agreement with people out between itself and a control.
 
-    Parameters
-    ----------
-    gold, similarity, control : array-like, shape (n_pairs,)
-        Gold scores; the similarity in question; the simple one, such as TF-IDF's cosine.
-
-    Raises
-    ------
-    ValueError
-        As `partial_spearman`.
+    The control is the simple similarity, such as TF-IDF's cosine; errors are those of
+    `partial_spearman`.
     """
     r_g, r_cg, r_c = (
         spearman(similarity, gold),
@@ -160,26 +151,18 @@ class BootstrapScores:
 
     def interval(self, name: str, minus: str | None = None, confidence: float = 0.95) -> Interval:
         """Percentile interval of a system's score, or of its lead over another one."""
-        rows = [self._row(one) for one in (name, minus) if one is not None]
-        signs = np.array([1.0, -1.0][: len(rows)])
-        drawn = signs @ self.resampled[rows]
-        drawn = drawn[np.isfinite(drawn)]
-        if drawn.size == 0:
-            raise ValueError(f"No resample has a defined score of {name!r}.")
-        low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-        estimate = float(signs @ self.estimates[rows])
-        n = self.resampled.shape[1]
-        return Interval(float(low), float(high), estimate, confidence, n, self.aggregation)
+        return self.contrast({name: 1.0} if minus is None else {name: 1.0, minus: -1.0}, confidence)
 
     def contrast(self, weights: Mapping[str, float], confidence: float = 0.95) -> Interval:
         """Percentile interval of a weighted sum of scores, such as a difference of gains."""
         rows = [self._row(name) for name in weights]
         factors = np.array(list(weights.values()))
         drawn = factors @ self.resampled[rows]
-        low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+        if not np.isfinite(drawn).any():
+            raise ValueError(f"No resample has a defined score of {' and '.join(weights)}.")
+        low, high = interval_ends(drawn, ((1 - confidence) / 2, (1 + confidence) / 2))
         estimate = float(factors @ self.estimates[rows])
-        n = self.resampled.shape[1]
-        return Interval(float(low), float(high), estimate, confidence, n, self.aggregation)
+        return Interval(low, high, estimate, confidence, len(drawn), self.aggregation)
 
     def _row(self, name: str) -> int:
         if name not in self.names:
@@ -201,23 +184,8 @@ def bootstrap_systems(
     with several seeds, whose scores are averaged within each resample.  The interval is about the
     choice of pairs; the seeds are taken as they are.
 
-    Parameters
-    ----------
-    pairs : SentencePairs
-        The pairs; drawn anew with replacement, within each subset for ``mean`` and ``wmean``.
-    systems : mapping of str to sequence of array-like, each of shape (n_pairs,)
-        Similarities of each system, one array for each of its seeds.
-    aggregation : {"all", "mean", "wmean"}, default "all"
-        Which score.
-    n_resamples : int, default 1000
-        How many resamples to draw.
-    random_state : int, numpy Generator or None, default 0
-        Seed of the draws.
-
-    Raises
-    ------
-    ValueError
-        As `score_similarities`, or if there is no system or no resample.
+    A system has an array of similarities for each of its seeds. Pairs are drawn within each subset
+    for ``mean`` and ``wmean``.
     """
     if n_resamples < 1 or not systems or not all(len(seeds) for seeds in systems.values()):
         raise ValueError("Give at least one resample, and systems with at least one array each.")
@@ -230,21 +198,14 @@ def bootstrap_systems(
         np.mean([getattr(score_similarities(pairs, one), aggregation) for one in seeds])
         for seeds in values.values()
     ]
-    groups: list[NDArray[np.intp]] = [np.arange(len(pairs))]
-    if aggregation != "all":
-        names = dict.fromkeys(pairs.subsets.tolist())
-        groups = [np.flatnonzero(pairs.subsets == name) for name in names]
-    weights = [1.0 if aggregation == "mean" else float(len(rows)) for rows in groups]
+    groups, weights = group_pairs(pairs, aggregation)
     drawn = np.empty((len(values), len(groups), n_resamples))
     for g, rows in enumerate(groups):
-        step = max(1, _CELLS // len(rows))
-        for start in range(0, n_resamples, step):
-            stop = min(start + step, n_resamples)
-            chosen = rng.choice(rows, size=(stop - start, len(rows)))
+        for part, chosen in resample(rows, n_resamples, rng):
             gold = _unit_ranks(pairs.gold[chosen])  # ranked once for all systems
             for s, seeds in enumerate(values.values()):
                 scores = [(_unit_ranks(one[chosen]) * gold).sum(axis=1) for one in seeds]
-                drawn[s, g, start:stop] = 100 * np.mean(scores, axis=0)
+                drawn[s, g, part] = 100 * np.mean(scores, axis=0)
     return BootstrapScores(
         tuple(values), np.array(estimates), np.average(drawn, axis=1, weights=weights), aggregation
     )
@@ -266,15 +227,11 @@ def bootstrap_partial(
     values = [as_values(one, "the values") for one in (gold, similarity, control)]
     rng = np.random.default_rng(random_state)
     drawn = np.empty(n_resamples)
-    step = max(1, _CELLS // len(values[0]))
-    for start in range(0, n_resamples, step):
-        stop = min(start + step, n_resamples)
-        chosen = rng.integers(len(values[0]), size=(stop - start, len(values[0])))
+    for part, chosen in resample(np.arange(len(values[0])), n_resamples, rng):
         g, s, c = (_unit_ranks(one[chosen]) for one in values)
         r_sg, r_sc, r_gc = ((a * b).sum(axis=1) for a, b in ((s, g), (s, c), (g, c)))
-        drawn[start:stop] = (r_sg - r_sc * r_gc) / np.sqrt((1 - r_sc**2) * (1 - r_gc**2))
-    low, high = np.quantile(100 * drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)
+        drawn[part] = (r_sg - r_sc * r_gc) / np.sqrt((1 - r_sc**2) * (1 - r_gc**2))
+    return interval_ends(100 * drawn, ((1 - confidence) / 2, (1 + confidence) / 2))
 
 
 def _unit_ranks(values: Floats) -> Floats:

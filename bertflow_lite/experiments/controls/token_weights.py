@@ -7,21 +7,18 @@ that a token really has once the mean is calibrated, found by leaving it out (`t
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from bertflow_lite.calibrators import make_calibrator
-from bertflow_lite.calibrators.base import DeadDimensionWarning
 from bertflow_lite.encoders.pooling import LayersArgument, resolve_layers
-from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.experiments.scoring import Target
+from bertflow_lite.encoders.random_models import is_random_name
+from bertflow_lite.encoders.transformer import Encoder, load_encoder
+from bertflow_lite.experiments.scoring import Target, fit_calibrator
 from bertflow_lite.measures.scores import score_sts
 from bertflow_lite.measures.similarity import Floats, cosine, spearman
 from bertflow_lite.text import check_sentences
@@ -31,11 +28,13 @@ __all__ = [
     "encode_weighted",
     "run_influence",
     "run_pooling",
+    "run_weights",
     "token_idf",
     "token_influence",
 ]
 
-_BATCH = 32
+IDF_BINS = 8
+_SEED = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +63,9 @@ def token_idf(encoder: Encoder, sentences: Sequence[str]) -> NDArray[np.float64]
     ln((1 + n) / (1 + n_t)) + 1, with n_t of the n sentences holding token t, special tokens
     included: those stand in every sentence and have the least weight, 1.
     """
-    ids = _token_ids(encoder, check_sentences(sentences))
+    ids = encoder.tokenizer(
+        check_sentences(sentences), truncation=True, max_length=encoder.max_length
+    )["input_ids"]
     counts = Counter(token for row in ids for token in set(row))
     holding = np.zeros(len(encoder.tokenizer))
     holding[list(counts)] = list(counts.values())
@@ -79,15 +80,8 @@ def encode_weighted(
 ) -> NDArray[np.float32]:
     """Weighted mean of the token vectors, sum(w_t h_t) / sum(w_t), shape (n, dim).
 
-    Parameters
-    ----------
-    encoder : Encoder
-        The model; its cache is not used.
-    sentences : sequence of str, length n
-    layers : str, int or tuple of int
-        A layer choice that is a mean (`Encoder.encode`).
-    weights : ndarray, shape (n_vocabulary,)
-        Weight of each token (`token_idf`; all equal gives the plain mean).
+    The layer choice is to be a mean; equal weights for the whole vocabulary give the plain one
+    (`token_idf` gives others). The encoder's cache is not used.
     """
     out = np.zeros((len(sentences), encoder.dim), dtype=np.float32)
     for row, ids, states in _token_states(encoder, sentences, layers):
@@ -105,14 +99,8 @@ def token_influence(
 
     The hidden states stay as they are: the token is left out of the mean, not of the sentence.
 
-    Parameters
-    ----------
-    encoder : Encoder
-    sentences : sequence of str
-        Sentences of fewer than three tokens are passed over.
-    layers : str, int or tuple of int
-    transform : callable, optional
-        A fitted calibrator's ``transform``; default: the raw mean.
+    ``transform`` is a fitted calibrator's; by default the mean stays raw. Sentences of fewer than
+    three tokens are passed over.
     """
     sentence, token, influence = [], [], []
     for row, ids, states in _token_states(encoder, sentences, layers):
@@ -132,13 +120,6 @@ def token_influence(
     )
 
 
-def _token_ids(encoder: Encoder, texts: list[str]) -> list[list[int]]:
-    ids: list[list[int]] = encoder.tokenizer(
-        texts, truncation=True, max_length=encoder.max_length, return_attention_mask=False
-    )["input_ids"]
-    return ids
-
-
 def _token_states(
     encoder: Encoder, sentences: Sequence[str], layers: LayersArgument
 ) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.float64]]]:
@@ -146,31 +127,40 @@ def _token_states(
     choice = resolve_layers(layers, encoder.n_layers + 1)
     if choice.pooling != "mean":
         raise ValueError(f"layers {choice.label!r} takes one token; give a choice that averages.")
-    ids = _token_ids(encoder, check_sentences(sentences))
-    lengths = np.array([len(row) for row in ids])
-    order = np.argsort(lengths, kind="stable")
-    order = order[lengths[order] > 0]
-    for batch in np.split(order, range(_BATCH, len(order), _BATCH)):
-        longest = int(lengths[batch].max())
-        padded = torch.full((len(batch), longest), encoder.tokenizer.pad_token_id)
-        mask = torch.zeros((len(batch), longest), dtype=torch.long)
-        for row, i in enumerate(batch):
-            padded[row, : lengths[i]] = torch.tensor(ids[i])
-            mask[row, : lengths[i]] = 1
-        with torch.inference_mode():
-            hidden = encoder.model(
-                input_ids=padded.to(encoder.device),
-                attention_mask=mask.to(encoder.device),
-                output_hidden_states=True,
-            ).hidden_states
-        states = sum(hidden[index].double().cpu() for index in choice.indices)
-        states = (states / len(choice.indices)).numpy()
-        for row, i in enumerate(batch):
-            yield int(i), np.array(ids[i], dtype=np.intp), states[row, : lengths[i]]
+    for rows, ids, mask, hidden in encoder.hidden_states(sentences):
+        total: Any = sum(hidden[index].double().cpu() for index in choice.indices)
+        states = (total / len(choice.indices)).numpy()
+        for row, tokens, n, vectors in zip(
+            rows, ids.cpu().numpy(), mask.sum(dim=1), states, strict=True
+        ):
+            yield int(row), tokens[:n], vectors[:n]
 
 
-IDF_BINS = 8
-_SEED = 0
+def run_weights(
+    model: str,
+    layers: Sequence[str],
+    targets: Sequence[Target],
+    calibrators: Sequence[str],
+    *,
+    device: str | None = None,
+    download: bool = False,
+) -> tuple[str, dict[str, Any]]:
+    """Measure what the tokens of a model weigh.
+
+    Returns
+    -------
+    fingerprint : str
+        Of the model's weights.
+    results : dict
+        ``pooling`` (`run_pooling`), and ``influence`` (`run_influence`) on the first target.
+    """
+    encoder = load_encoder(model, device=device, download=download, cache=not is_random_name(model))
+    if not isinstance(encoder, Encoder):
+        raise ValueError(f"{model!r} has no tokens to weigh; give a transformer.")
+    return encoder.fingerprint, {
+        "pooling": run_pooling(encoder, layers, targets),
+        "influence": run_influence(encoder, layers, targets[0], calibrators),
+    }
 
 
 def run_pooling(
@@ -214,12 +204,8 @@ def run_influence(
 ) -> list[dict[str, Any]]:
     """Measure each token's influence on the calibrated vector, against the token's rarity.
 
-    Parameters
-    ----------
-    encoder, layers, target, calibrators
-        The calibrators are fitted on the target's sentences, with random state 0.
-    n_sentences : int, default 300
-        Sentences of the scored pairs, drawn with a fixed seed, that are looked at.
+    The calibrators are fitted on the target's sentences, with random state 0; ``n_sentences`` of
+    the scored ones, drawn with a fixed seed, are looked at.
 
     Returns
     -------
@@ -240,11 +226,7 @@ def run_influence(
     rows = []
     for choice in layers:
         for name in calibrators:
-            model = make_calibrator(name, random_state=_SEED)
-            if model is not None:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", DeadDimensionWarning)
-                    model.fit(vectors[choice])
+            model = fit_calibrator(name, vectors[choice], seed=_SEED)
             found = token_influence(
                 encoder, sentences, choice, None if model is None else model.transform
             )

@@ -109,13 +109,7 @@ class WordCountEncoder:
         return f"WordCountEncoder({self.name!r}, dim={self.dim}, n_words={self.n_words})"
 
     def fit(self, sentences: Sequence[str]) -> Self:
-        """Learn the words, their weights and the projection from sentences, shape (n,).
-
-        Raises
-        ------
-        ValueError
-            If there are fewer different words than ``dim``, or a sentence is no string.
-        """
+        """Learn the words, their weights and the projection from sentences, shape (n,)."""
         from sklearn.decomposition import TruncatedSVD
         from sklearn.random_projection import GaussianRandomProjection
 
@@ -170,16 +164,7 @@ class WordCountEncoder:
 class WeightedWordVectors:
     """Sentence vector = weighted sum of the vectors of its n known words, divided by n.
 
-    Parameters
-    ----------
-    base : WordVectorEncoder
-        The word vectors.
-    weights : mapping of str to float
-        Weight of each word (`sif_weights`, `idf_weights`).
-    unseen : float
-        Weight of a word that has a vector but is not in ``weights``.
-    name : str
-        What to call it.
+    A word that has a vector but no weight (`sif_weights`, `idf_weights`) gets that of the unseen.
     """
 
     def __init__(
@@ -237,15 +222,7 @@ def idf_weights(sentences: Sequence[str]) -> dict[str, float]:
 
 
 def fit_word_encoders(sentences: Sequence[str], dim: int = 384) -> list[Any]:
-    """Fit the encoders that count words; those over GloVe have its width, 50.
-
-    Parameters
-    ----------
-    sentences : sequence of str
-        What word weights and projections are learned from.
-    dim : int, default 384
-        Width of the projected bags of words.
-    """
+    """Fit the encoders that count words; those over GloVe have its width, 50."""
     from transformers import AutoTokenizer
 
     wordpieces = AutoTokenizer.from_pretrained(packaged_path("minilm"), local_files_only=True)

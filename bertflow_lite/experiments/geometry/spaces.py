@@ -12,18 +12,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from bertflow_lite.calibrators import make_calibrator
-from bertflow_lite.calibrators.base import DeadDimensionWarning
-from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.calibrators.linear import principal_directions
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.datasets.word_counts import WordCounts, load_word_counts, mean_log_frequency
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.geometry.words import measure_words, score_words
+from bertflow_lite.experiments.runs import round_numbers
+from bertflow_lite.experiments.scoring import calibrated
 from bertflow_lite.experiments.table1 import WordEmbeddings
 from bertflow_lite.measures.geometry import (
     effective_rank,
@@ -35,7 +33,7 @@ from bertflow_lite.measures.geometry import (
     singular_values,
 )
 from bertflow_lite.measures.scores import bootstrap_interval, score_sts
-from bertflow_lite.measures.similarity import Floats, _unit_rows
+from bertflow_lite.measures.similarity import Floats, unit_rows
 
 __all__ = [
     "CALIBRATORS",
@@ -69,24 +67,9 @@ def run_geometry(
 ) -> dict[str, Any]:
     """Measure a model's word and sentence spaces (Section 2.2, Table 1, and after).
 
-    Parameters
-    ----------
-    model : Encoder or str
-        An encoder, or the name to load one by.
-    sets : sequence of SentencePairs, optional
-        Default: `default_sets`.
-    layers : sequence of str, default ("last2avg", "first-last")
-        Layer choices that are calibrated.  Every single layer is measured raw besides.
-    calibrators : sequence of str, default `CALIBRATORS`
-        As `make_calibrator` takes them; each is fitted on the different sentences of the set.
-    n_resamples : int, default 1000
-        Bootstrap resamples of the STS intervals.
-    views : bool, default True
-        Compute PCA and UMAP coordinates of the first set's sentences (needs umap-learn).
-    random_state : int, default 0
-        Seed of pairs, flows, resamples and UMAP.
-    progress : bool, default False
-        Progress bars.
+    Every single layer is measured raw, and the ``layers`` calibrated besides, each calibrator
+    fitted on the different sentences of the set (by default `default_sets`). The views of the first
+    set's sentences need umap-learn.
 
     Returns
     -------
@@ -146,7 +129,7 @@ def run_geometry(
         }
         if views and pairs is sets[0]:
             out["views"] = _make_views(raw[layers[0]], pairs, counts, layers[0], random_state)
-    rounded: dict[str, Any] = _round(out)
+    rounded: dict[str, Any] = round_numbers(out)
     return rounded
 
 
@@ -174,18 +157,7 @@ def measure_space(
 
     Geometry is measured on the set's different sentences, the score on its pairs.
 
-    Parameters
-    ----------
-    embeddings : ndarray, shape (2 * n_pairs, dim)
-        One row for each of ``pairs.sentences``.
-    pairs : SentencePairs
-        The set.
-    counts : WordCounts
-        Where word frequencies come from.
-    n_resamples, random_state : int
-        Of the bootstrap, and of the random pairs.
-    spectrum : bool, default False
-        Also give the centered singular values, divided by the largest, at up to 80 indices.
+    ``spectrum`` adds the centered singular values, divided by the largest, at up to 80 indices.
 
     Returns
     -------
@@ -212,7 +184,7 @@ def measure_space(
         "effective_rank": effective_rank(singular),
         "effective_rank_raw": effective_rank(singular_values(x, center=False)),
         "iso_score": iso_score(x),
-        "partition_score": partition_score(_unit_rows(x.astype(np.float64))),
+        "partition_score": partition_score(unit_rows(x.astype(np.float64))),
         "mean_norm": float(np.linalg.norm(x, axis=1).mean()),
         "frequency": frequency_shares(
             x, mean_log_frequency(texts, counts), n_directions=5
@@ -237,15 +209,7 @@ def _calibrate(
 ) -> NDArray[np.floating[Any]]:
     """Fit on the different sentences of the set, as the paper's "target" setting does."""
     rows, _ = _different_sentences(pairs)
-    calibrator: Any = make_calibrator(name, random_state=random_state)
-    if calibrator is None:
-        return embeddings
-    if isinstance(calibrator, FlowCalibrator):
-        calibrator.set_params(min_steps=FLOW_STEPS)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeadDimensionWarning)  # minilm's last layer has three
-        result: NDArray[np.floating[Any]] = calibrator.fit(embeddings[rows]).transform(embeddings)
-    return result
+    return calibrated(name, embeddings[rows], embeddings, seed=random_state, min_steps=FLOW_STEPS)
 
 
 def _make_views(
@@ -297,31 +261,12 @@ def _label(pairs: SentencePairs) -> str:
     return pairs.name if pairs.name == "mini-sts" else f"{pairs.name}-{pairs.split}"
 
 
-def _round(value: Any) -> Any:
-    """Five significant digits: nothing here is known better, and the file stays small."""
-    if isinstance(value, float):
-        return float(f"{value:.5g}")
-    if isinstance(value, dict):
-        return {str(key): _round(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_round(item) for item in value]
-    return value
-
-
-_BATCH = 32
-
-
 def encode_without_first(
     encoder: Encoder, sentences: Sequence[str]
 ) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.float64]]:
     """Mean over all tokens but the first, for every hidden state.
 
-    Parameters
-    ----------
-    encoder : Encoder
-        The model; its cache is not used.
-    sentences : sequence of str, length n
-        Each of two tokens at least, special ones included.
+    The encoder's cache is not used. A sentence of one token, special ones included, is an error.
 
     Returns
     -------
@@ -329,44 +274,25 @@ def encode_without_first(
         A sentence's mean without its first token.
     first, others : ndarray, shape (n_states,)
         Mean norm of first tokens, and of all others.
-
-    Raises
-    ------
-    ValueError
-        If a sentence is of one token.
     """
     ids = encoder.tokenizer(list(sentences), truncation=True, max_length=encoder.max_length)
-    ids = ids["input_ids"]
-    lengths = np.array([len(tokens) for tokens in ids])
+    lengths = np.array([len(tokens) for tokens in ids["input_ids"]])
     if lengths.min() < 2:
         raise ValueError(f"sentence {int(lengths.argmin())} has fewer than two tokens.")
     n_states = encoder.n_layers + 1
-    means = np.empty((n_states, len(ids), encoder.dim), dtype=np.float32)
+    means = np.empty((n_states, len(lengths), encoder.dim), dtype=np.float32)
     first, others = np.zeros((2, n_states))
-    order = np.argsort(lengths, kind="stable")
-    for batch in np.split(order, range(_BATCH, len(order), _BATCH)):
-        longest = int(lengths[batch].max())
-        padded = torch.full((len(batch), longest), encoder.tokenizer.pad_token_id)
-        mask = torch.zeros((len(batch), longest), dtype=torch.long)
-        for row, i in enumerate(batch):
-            padded[row, : lengths[i]] = torch.tensor(ids[i])
-            mask[row, : lengths[i]] = 1
-        with torch.inference_mode():
-            states = encoder.model(
-                input_ids=padded.to(encoder.device),
-                attention_mask=mask.to(encoder.device),
-                output_hidden_states=True,
-            ).hidden_states
-        rest = mask.float()
+    for batch in encoder.hidden_states(sentences):
+        rest = batch.mask.float().cpu()
         rest[:, 0] = 0
-        for layer, state in enumerate(states):
+        for layer, state in enumerate(batch.states):
             state = state.float().cpu()
             norms = state.norm(dim=2)
             first[layer] += float(norms[:, 0].sum())
             others[layer] += float((norms * rest).sum())
             total = (state * rest.unsqueeze(2)).sum(dim=1)
-            means[layer, batch] = (total / rest.sum(dim=1, keepdim=True)).numpy()
-    return means, first / len(ids), others / (lengths - 1).sum()
+            means[layer, batch.rows] = (total / rest.sum(dim=1, keepdim=True)).numpy()
+    return means, first / len(lengths), others / (lengths - 1).sum()
 
 
 def measure_first_token(encoder: Encoder, pairs: SentencePairs) -> list[dict[str, Any]]:

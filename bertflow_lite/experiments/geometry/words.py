@@ -15,8 +15,8 @@ from bertflow_lite.datasets.word_counts import WordCounts, wordfreq_words
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.table1 import (
     BINS,
+    HasVocabulary,
     WordEmbeddings,
-    _HasVocabulary,
     find_neighbors,
     make_table1,
 )
@@ -30,11 +30,11 @@ from bertflow_lite.measures.geometry import (
 )
 from bertflow_lite.measures.similarity import (
     Floats,
-    _unit_rows,
     as_rows,
     as_values,
     cosine,
     spearman,
+    unit_rows,
 )
 
 __all__ = [
@@ -51,15 +51,7 @@ N_SPECTRUM = 80
 
 
 def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
-    """Measure Table 1, in three readings of "rank", and the word space around it.
-
-    Parameters
-    ----------
-    words : WordEmbeddings
-        Words of one token, by falling frequency.
-    counts : WordCounts
-        Their frequencies.
-    """
+    """Measure Table 1, in three readings of "rank", and the word space around it."""
     measured = words.up_to(BINS[-1][1])
     neighbors = find_neighbors(words.vectors, words.rows)
     n = len(measured.words)
@@ -99,7 +91,7 @@ def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
             "effective_rank": effective_rank(singular),
             "iso_score": iso_score(own),
             "partition_score": partition_score(own),
-            "partition_score_unit": partition_score(_unit_rows(own.astype(np.float64))),
+            "partition_score_unit": partition_score(unit_rows(own.astype(np.float64))),
             "frequency": frequency_shares(own, f, n_directions=10).to_dict(),
             "spectrum": {
                 "index": at.tolist(),
@@ -174,16 +166,12 @@ def score_words(
 
 
 def embed_words(
-    encoder: _HasVocabulary, words: tuple[str, ...] | list[str]
+    encoder: HasVocabulary, words: tuple[str, ...] | list[str]
 ) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
     """Input embeddings of words, with a space before them as within a sentence.
 
-    Parameters
-    ----------
-    encoder : Encoder or LoadedModel
-        Whatever has ``model`` and ``tokenizer``.
-    words : sequence of str
-        The words; the tokenizer lower-cases them where it does so with sentences.
+    The tokenizer lower-cases them where it does so with sentences; a word without a token is an
+    error.
 
     Returns
     -------
@@ -191,11 +179,6 @@ def embed_words(
         A word of several tokens gets the mean of their embeddings.
     n_tokens : ndarray of int, shape (n,)
         Tokens of each word.
-
-    Raises
-    ------
-    ValueError
-        If a word has no token.
     """
     matrix = encoder.model.get_input_embeddings().weight.detach().float().cpu().numpy()
     ids = encoder.tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]
@@ -218,12 +201,8 @@ class WeightedWhitening:
     variance 1.  Uniform weights treat all words alike, so that the tens of thousands of rare ones
     set the mean and the directions; frequencies treat all *occurrences* alike.
 
-    Parameters
-    ----------
-    vectors : array-like, shape (n, dim)
-        Word embeddings to fit on.
-    weights : array-like, shape (n,), optional
-        At least 0, such as word counts; their scale does not matter.  Default: uniform.
+    Weights are at least 0, such as word counts; their scale does not matter, and by default they
+    are uniform.
 
     Attributes
     ----------
@@ -231,11 +210,6 @@ class WeightedWhitening:
         The weighted mean.
     matrix : ndarray, shape (dim, n_kept)
         What centered vectors are multiplied by.  Directions without variance are dropped.
-
-    Raises
-    ------
-    ValueError
-        If a weight is negative, all are zero, the lengths differ, or there is no variance.
     """
 
     def __init__(self, vectors: ArrayLike, weights: ArrayLike | None = None) -> None:
@@ -264,24 +238,12 @@ def remove_frequency(
 ) -> Floats:
     """Center vectors and null the one direction along which they move with log frequency.
 
-    Parameters
-    ----------
-    fit_on : ndarray, shape (n, dim)
-        Word embeddings from which mean and direction are taken.
-    log_frequency : array-like, shape (n,)
-        Log frequency of those words. The direction is that of the regression of the embedding on
-        it: the covariance of each dimension with log frequency.
-    vectors : array-like, shape (m, dim)
-        What to change.
+    Mean and direction are those of the words ``fit_on``: the direction of the regression of the
+    embedding on log frequency, that is, the covariance of each dimension with it.
 
     Returns
     -------
     ndarray, shape (m, dim)
-
-    Raises
-    ------
-    ValueError
-        If no dimension goes with frequency.
     """
     rows, f = as_rows(fit_on, "fit_on"), as_values(log_frequency, "log_frequency")
     mean = rows.mean(axis=0)

@@ -1,19 +1,19 @@
 """Are two contexts alike?  By what they predict, and by their vectors (Section 2.1).
 
 The paper's higher-order claim is that the second follows the first.  The functions here take plain
-arrays, from the toy world (`pmi`) or from a language model (`lm_probe`).
+arrays, from the toy world (`toy_world`) or from a language model (`probe`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import rel_entr
 
-from bertflow_lite.calibrators import make_calibrator
+from bertflow_lite.experiments.scoring import calibrated
 from bertflow_lite.measures.similarity import spearman
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "jensen_shannon_similarity",
     "make_variants",
     "overlap",
-    "plain",
     "pmi_cosine",
     "ranked",
     "remove_direction",
@@ -105,16 +104,8 @@ def make_variants(
 ) -> dict[str, Floats]:
     """Give the context vectors raw, cleaned of frequency, centered, and calibrated.
 
-    Parameters
-    ----------
-    h, w : array of shape (n_contexts, dim) and (n_words, dim)
-        Context and word vectors.
-    p_word : array of shape (n_words,)
-        Probability of each word.
-    seed : int
-        Of the flow.
-    calibrators : sequence of str
-        Keys of ``CALIBRATORS``.
+    ``h`` and ``w`` are the vectors of contexts and words, rows; calibrators are keys of
+    `CALIBRATORS`, and the seed is the flow's.
     """
     x = h.astype(np.float32)
     variants = {
@@ -123,8 +114,8 @@ def make_variants(
         "centered": h - h.mean(axis=0),
     }
     for name in calibrators:
-        calibrator = make_calibrator(CALIBRATORS[name], random_state=seed)
-        variants[name] = calibrator.fit(x).transform(x).astype(np.float64)  # type: ignore[union-attr]
+        z = calibrated(CALIBRATORS[name], x, x, seed=seed)
+        variants[name] = z.astype(np.float64)
     return variants
 
 
@@ -166,15 +157,3 @@ def shorten(text: str, length: int = 60) -> str:
     """Put a context on one line and keep its end, which is what predicts the next word."""
     text = " ".join(text.split())
     return text if len(text) <= length else "..." + text[-length:]
-
-
-def plain(value: Any) -> Any:
-    """Turn arrays and NumPy numbers into lists and floats of 6 significant digits."""
-    convert: Callable[[Any], Any] = plain
-    if isinstance(value, dict):
-        return {str(key): convert(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [convert(item) for item in value]
-    if isinstance(value, (float, np.floating)):
-        return float(f"{value:.6g}")
-    return int(value) if isinstance(value, np.integer) else value

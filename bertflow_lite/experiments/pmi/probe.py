@@ -34,11 +34,11 @@ from bertflow_lite.experiments.pmi.agreement import (
     cosines,
     frequency_direction,
     make_variants,
-    plain,
     ranked,
     shorten,
     upper,
 )
+from bertflow_lite.experiments.runs import round_numbers
 from bertflow_lite.measures.similarity import spearman
 
 __all__ = [
@@ -117,26 +117,9 @@ def collect_contexts(
     drawn from them.  A causal model needs one pass for a sentence, a masked model one for each
     position, since one token is masked at a time.
 
-    Parameters
-    ----------
-    lm : LanguageModel
-    sentences : sequence of str
-    n_contexts : int, default 3000
-        Most contexts to keep.
-    min_left : int, default 3
-        Tokens left of the predicted one, at least (special tokens count).  The first positions of
-        a causal model are odd: it cannot know anything yet.
-    max_length : int, default 64
-        Sentences are cut after this many tokens.
-    batch_tokens : int, default 1024
-        Padded tokens in a batch.
-    seed : int, default 0
-        Seed of the draw.
-
-    Raises
-    ------
-    ValueError
-        If no sentence is long enough.
+    At least ``min_left`` tokens, special ones included, stand left of a predicted one: the first
+    positions of a causal model are odd, since it cannot know anything yet. Sentences are cut after
+    ``max_length`` tokens.
     """
     tokenizer = lm.tokenizer
     ids = tokenizer(list(sentences), truncation=True, max_length=max_length)["input_ids"]
@@ -200,17 +183,10 @@ def moments(
 ) -> ScoreMoments:
     """Accumulate means and covariances of the score and the three terms of Eq. 3.
 
-    Parameters
-    ----------
-    lm, contexts
-    p_word : ndarray, shape (n_vocabulary,)
-        p(x), all positive.
-    weights : {"pairs", "joint"}, default "pairs"
-        ``"pairs"``: each (c, x) counts once, so nearly all are words that nobody would say there.
-        ``"joint"``: weighted by p(x, c) = p(x|c) / n, what the model expects to read.
-    center_words : bool, default False
-        Subtract the mean word vector (and bias) from every word first.  No probability changes,
-        only lambda_c does.
+    With weights ``"pairs"`` each (c, x) counts once, so nearly all are words that nobody would say
+    there; with ``"joint"`` it counts p(x, c) = p(x|c) / n, what the model expects to read.
+    ``center_words`` subtracts the mean word vector (and bias) from every word first: no probability
+    changes, only lambda_c does.
     """
     if weights not in ("pairs", "joint"):
         raise ValueError(f"weights is {weights!r}; it must be 'pairs' or 'joint'.")
@@ -299,19 +275,8 @@ def run_probe(
 ) -> dict[str, Any]:
     """Probe a language model: Eq. 1-3 on real contexts.
 
-    Parameters
-    ----------
-    model : str, default "smollm2"
-        See `load_language_model`.
-    sentences : sequence of str, optional
-        Default: `sample_sentences`.
-    n_contexts : int, default 3000
-        Contexts to look at.
-    n_pairs_of : int, default 800
-        Contexts of which all pairs are compared.
-    device, download
-        See `load_language_model`.
-    seed : int, default 0
+    The default sentences are `sample_sentences`; of ``n_pairs_of`` contexts, all pairs are
+    compared.
 
     Returns
     -------
@@ -361,7 +326,7 @@ def run_probe(
         "similarity": _probe_similarity(lm, contexts, p_word, h, n_pairs_of, seed),
         "neighbors": _probe_neighbors(lm, shown, p_word, rng),
     }  # fmt: skip
-    return dict(plain(result))
+    return dict(round_numbers(result, 6))
 
 
 def sample_sentences(n: int = 350, *, seed: int = 0) -> tuple[list[str], str]:

@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
-from bertflow_lite.calibrators import make_calibrator
 from bertflow_lite.experiments.pmi.agreement import (
     compare_with_references,
     cosines,
     jensen_shannon_similarity,
     make_variants,
     overlap,
-    plain,
     pmi_cosine,
     ranked,
     upper,
@@ -31,6 +29,8 @@ from bertflow_lite.experiments.pmi.toy_world import (
     needed_width,
     rebalance,
 )
+from bertflow_lite.experiments.runs import round_numbers
+from bertflow_lite.experiments.scoring import calibrated
 from bertflow_lite.measures.similarity import spearman
 
 __all__ = ["run_toy"]
@@ -45,14 +45,8 @@ def run_toy(
 ) -> dict[str, Any]:
     """Run every experiment on the toy world.
 
-    Parameters
-    ----------
-    seed : int, default 0
-        Seed of the worlds, the initial vectors and the flow.
-    size : tuple of int, default (300, 400)
-        Words and contexts of the main world.
-    widths : bool, default True
-        Also fit many widths, which takes most of the time.
+    The size is that of the main world, words and contexts; fitting many widths takes most of the
+    time.
 
     Returns
     -------
@@ -104,7 +98,7 @@ def run_toy(
         "widths": _width_curves(seed) if widths else {},
     }
     logger.info("toy world: %.0f s", time.perf_counter() - started)
-    return dict(plain(result))
+    return dict(round_numbers(result, 6))
 
 
 def _references(world: ToyWorld) -> dict[str, Floats]:
@@ -119,8 +113,8 @@ def _references(world: ToyWorld) -> dict[str, Floats]:
 def _toy_agreement(world: ToyWorld, h: Floats, w: Floats, seed: int) -> dict[str, Any]:
     variants = make_variants(h, w, world.p_word, seed)
     x = h.astype(np.float32)
-    longer = make_calibrator("flow", random_state=seed).set_params(min_steps=FLOW_STEPS)  # type: ignore[union-attr]
-    variants["flow, trained longer"] = longer.fit(x).transform(x).astype(np.float64)
+    longer = calibrated("flow", x, x, seed=seed, min_steps=FLOW_STEPS)
+    variants["flow, trained longer"] = longer.astype(np.float64)
     return compare_with_references(variants, _references(world))
 
 
@@ -162,7 +156,7 @@ def _gauge(world: ToyWorld, fit: SoftmaxFit, seed: int) -> dict[str, Any]:
 
 
 def _whiten(h: Floats) -> Floats:
-    return np.asarray(make_calibrator("whiten").fit_transform(h))  # type: ignore[union-attr]
+    return calibrated("whiten", h, h)
 
 
 def _spectrum_shares(world: ToyWorld, fit: SoftmaxFit, seed: int) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A text file becomes rows of word pieces: sentences, packed, read back without copying.
+"""The text: Wikipedia's or a file's, as rows of word pieces, packed, read back without copying.
 
 A masked language model is trained on rows of a fixed length.  Rows that begin and end with
 sentences give a word the context that an author gave it; rows cut from one long stream do not.
@@ -33,6 +33,7 @@ __all__ = [
     "PackedCorpus",
     "clean_article",
     "find_corpus",
+    "open_corpus",
     "pack_corpus",
     "read_paragraphs",
     "row_lengths",
@@ -41,6 +42,22 @@ __all__ = [
     "wikipedia_text",
 ]
 
+REPO, DUMP, SHARDS = "wikimedia/wikipedia", "20231101.en", 41
+LAST_PAGE = 12334
+"""Page id of the last article that is taken."""
+FORMAT = 1
+"""Of the text: one that was made by other rules is not used."""
+_LEAST_ARTICLES = 5000  # of about 5,900: a check that the dump lies there in the order of its ids
+# What the text of the book's model looks like: every paragraph ends as a sentence does, and has
+# eight words and forty characters or more.  Headings, captions and table cells do not.
+_END = re.compile(r"""[.!?]["')\]]*$""")
+_WORD = re.compile(r"[A-Za-z]+")
+_LEAST_WORDS, _LEAST_CHARACTERS = 8, 40
+# What templates leave behind where they stood, as in "Albedo (; )" and "(, born 1950)".
+_HOLE, _BEGINNING = re.compile(r"\s*\([\s,;:]*\)"), re.compile(r"(?<=\()[\s,;:]+(?=\S)")
+_SPACE_BEFORE = re.compile(r"\s+(?=[,.;)](?:\s|$))")
+HELD_OUT = 1024
+"""Rows at the end of a corpus on which the loss is measured and that are never trained on."""
 _BLOCK = 2000
 """Paragraphs that are split and tokenized at once."""
 # A full stop, question mark or exclamation mark, perhaps closed by a quote or bracket, before a
@@ -72,6 +89,11 @@ class PackedCorpus:
     def n_tokens(self) -> int:
         """Pieces of the text, without marks and padding."""
         return int(self.counts.sum())
+
+    @property
+    def n_held_out(self) -> int:
+        """Rows at the end that are not trained on: 1,024, or a tenth where that is fewer."""
+        return min(HELD_OUT, len(self.rows) // 10)
 
 
 def read_paragraphs(path: str | os.PathLike[str]) -> Iterator[str]:
@@ -286,22 +308,6 @@ def similar_lengths(
     return np.concatenate(out)
 
 
-REPO, DUMP, SHARDS = "wikimedia/wikipedia", "20231101.en", 41
-LAST_PAGE = 12334
-"""Page id of the last article that is taken."""
-FORMAT = 1
-"""Of the text: one that was made by other rules is not used."""
-_LEAST_ARTICLES = 5000  # of about 5,900: a check that the dump lies there in the order of its ids
-# What the text of the book's model looks like: every paragraph ends as a sentence does, and has
-# eight words and forty characters or more.  Headings, captions and table cells do not.
-_END = re.compile(r"""[.!?]["')\]]*$""")
-_WORD = re.compile(r"[A-Za-z]+")
-_LEAST_WORDS, _LEAST_CHARACTERS = 8, 40
-# What templates leave behind where they stood, as in "Albedo (; )" and "(, born 1950)".
-_HOLE, _BEGINNING = re.compile(r"\s*\([\s,;:]*\)"), re.compile(r"(?<=\()[\s,;:]+(?=\S)")
-_SPACE_BEFORE = re.compile(r"\s+(?=[,.;)](?:\s|$))")
-
-
 def find_corpus(
     name: str | os.PathLike[str], *, download: bool = False, progress: bool = False
 ) -> Path:
@@ -323,6 +329,19 @@ def find_corpus(
     if str(path) != "wikipedia" or path.is_file():
         return path
     return wikipedia_text(download=download, progress=progress)
+
+
+def open_corpus(
+    name: str | os.PathLike[str],
+    tokenizer: Any,
+    length: int,
+    *,
+    download: bool = False,
+    progress: bool = False,
+) -> PackedCorpus:
+    """Find a text (`find_corpus`) and pack it (`pack_corpus`)."""
+    path = find_corpus(name, download=download, progress=progress)
+    return pack_corpus(path, tokenizer, length=length, progress=progress)
 
 
 def wikipedia_text(*, download: bool = False, progress: bool = False) -> Path:

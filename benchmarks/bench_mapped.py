@@ -4,7 +4,7 @@ A file of 2 million x 768 float32 (6.1 GB; it is removed afterwards) is made, an
 fitted on its first 125,000, 500,000 and 2,000,000 rows, memory-mapped; the flow also writes the
 transformed rows to a second file.  Each run is a process of its own, so that its peak memory is
 its own: the largest resident set, mapped pages included.  CPU time is what cost is judged by; wall
-time also depends on what else the machine did.  Written to benchmarks/results/streaming.json.
+time also depends on what else the machine did.  Written to benchmarks/results/mapped.json.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 SIZES, DIM = (125_000, 500_000, 2_000_000), 768
 KINDS = ("sn", "natsv", "whiten", "flow")
 BATCH = 256  # of the flow
-MOST_MEMORY = 2000  # MB, the whole process
+MOST_MEMORY = 1000  # MB above the start
 MOST_GROWTH = 1.25  # CPU seconds per row of the most rows, over those of the fewest
 
 
@@ -42,7 +42,6 @@ def peak_megabytes() -> float:
 def measure(kind: str, path: Path, rows: int) -> dict[str, float]:
     """Fit once, in a process that does nothing else."""
     from bertflow_lite import FlowCalibrator, make_calibrator
-    from bertflow_lite.streaming import EmbeddingStream
 
     calibrator = make_calibrator(kind)
     if isinstance(calibrator, FlowCalibrator):
@@ -56,7 +55,7 @@ def measure(kind: str, path: Path, rows: int) -> dict[str, float]:
     result["fit_cpu_seconds"] = time.process_time() - cpu
     if isinstance(calibrator, FlowCalibrator):
         wall, cpu = time.perf_counter(), time.process_time()
-        written = calibrator.transform(EmbeddingStream(data)).save(path.with_name("z.npy"))
+        written = calibrator.transform(data, out=path.with_name("z.npy"))
         result["transform_seconds"] = time.perf_counter() - wall
         result["transform_cpu_seconds"] = time.process_time() - cpu
         assert written.shape == (rows, DIM)
@@ -98,7 +97,7 @@ def main() -> int:
         print(json.dumps(measure(kind, Path(path), int(rows))))
         return 0
     needed = 2 * max(options.rows) * DIM * 4
-    with tempfile.TemporaryDirectory(prefix="bench-streaming-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bench-mapped-") as folder:
         if shutil.disk_usage(folder).free < 1.1 * needed:
             print(f"not run: {folder} has less than the {needed / 1e9:.1f} GB that two files take")
             return 0
@@ -113,7 +112,9 @@ def main() -> int:
                     raise RuntimeError(done.stderr)
                 table.append({"kind": kind, "rows": rows, **json.loads(done.stdout)})
                 print(table[-1], flush=True)
-    passed = max(line["peak_megabytes"] for line in table) <= MOST_MEMORY
+    above = max(line["peak_megabytes"] - line["start_megabytes"] for line in table)
+    passed = above <= MOST_MEMORY
+    print(f"most memory above the start: {above:.0f} MB (at most {MOST_MEMORY})")
     growth = {}
     for kind in options.kinds:
         each = [line["fit_cpu_seconds"] / line["rows"] for line in table if line["kind"] == kind]
@@ -125,11 +126,11 @@ def main() -> int:
         "machine": describe_machine("numpy", "scikit-learn"),
         "dim": DIM,
         "flow_batch_size": BATCH,
-        "most_megabytes_allowed": MOST_MEMORY,
+        "most_megabytes_above_start_allowed": MOST_MEMORY,
         "cpu_seconds_per_row_growth": growth,
         "rows": table,
     }
-    write_json(options.out / "streaming.json", result)
+    write_json(options.out / "mapped.json", result)
     return int(not passed)
 
 
