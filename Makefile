@@ -26,7 +26,7 @@ book: $(PAGES)  ## build the book and print its address
 
 # Types are checked beside the tests; what mypy has to say comes after them, and fails the target.
 define check
-	@echo "Checking format, lint, types and tests: about $(1) on 2 free cores ..."
+	@echo "Checking format, lint, types and tests: meant to take $(1) at most on 2 free cores ..."
 	@$(BIN)/ruff format --quiet --check . && $(BIN)/ruff check --quiet .
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	$(BIN)/mypy >"$$log" 2>&1 & types=$$!; \
@@ -39,7 +39,7 @@ test: $(BIN)/.test $(PAGES)  ## everything that CI runs: format, lint, types, te
 	$(call check,10 minutes,)
 
 test-all: $(BIN)/.test $(PAGES)  ## the same with all examples, and the notebooks in their kernels
-	$(call check,20 minutes,--hypothesis-profile=all --nbval)
+	$(call check,half an hour,--hypothesis-profile=all --nbval)
 
 test-quick: $(BIN)/.test  ## the same without the book and without what takes long
 	$(call check,3 minutes,--ignore=tests/book --ignore=book -m "not slow and not data and not book")

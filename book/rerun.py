@@ -113,7 +113,8 @@ def shell() -> Iterator[_Shell]:
             yield made
             # IPython is remembered until the process ends, and with it all models and vectors.
             atexit.unregister(made.atexit_operations)
-            made.user_ns.clear()
+            made.reset(new_session=False)
+            made.last_execution_result = None
     finally:
         logging.root.removeHandler(handler)
         _Shell.clear_instance()
