@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,22 @@ from typing import Annotated, Any
 import typer
 from tabulate import tabulate
 
-from bertflow_lite.cli.common import app, check_place, clear_errors
+from bertflow_lite.cli.common import (
+    AsJson,
+    Device,
+    Download,
+    Overwrite,
+    Progress,
+    Resume,
+    Seed,
+    StoreAs,
+    Threads,
+    app,
+    check_place,
+    clear_errors,
+    deliver,
+    set_threads,
+)
 
 Bf16 = Annotated[
     bool | None,
@@ -24,13 +38,6 @@ Corpus = Annotated[
     Path,
     typer.Option(help="Text, one paragraph a line: .txt, .gz or .xz; or wikipedia, the hub's."),
 ]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps; default: found.")]
-Download = Annotated[bool, typer.Option(help="Fetch a missing model, data set or text.")]
-Overwrite = Annotated[bool, typer.Option(help="Replace what is in the folder.")]
-Progress = Annotated[bool, typer.Option(help="Progress bar (on stderr).")]
-Seed = Annotated[int, typer.Option(min=0, help="Random state: of weights, order and masks.")]
-Store = Annotated[str | None, typer.Option(help="Store as data/results/pretraining/STORE.json.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.")]
 Validation = Annotated[
     str, typer.Option(help="Set whose validation pairs are scored; mini-sts where it is not.")
 ]
@@ -40,10 +47,7 @@ Validation = Annotated[
 def _at_work(threads: int | None, kept: str) -> Iterator[None]:
     """Set the threads; when stopped, say what is kept."""
     with clear_errors():
-        if threads is not None:
-            import torch
-
-            torch.set_num_threads(threads)
+        set_threads(threads)
         try:
             yield
         except KeyboardInterrupt as stop:
@@ -60,7 +64,7 @@ def nli(
     keep_blocks: Annotated[
         int | None, typer.Option(min=1, help="Cut the encoder to its first blocks before.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random state.")] = 0,
+    seed: Seed = 0,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the pairs.")] = 1,
     learning_rate: Annotated[float, typer.Option(help="Highest learning rate of AdamW.")] = 2e-5,
     batch_size: Annotated[int, typer.Option(min=1, help="Pairs in a batch.")] = 16,
@@ -80,10 +84,8 @@ def nli(
     overwrite: Overwrite = False,
     device: Device = None,
     threads: Threads = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
-    store: Annotated[
-        str | None, typer.Option(help="Store the run as data/results/nli/STORE.json.")
-    ] = None,
+    as_json: AsJson = False,
+    store: StoreAs = None,
     download: Download = False,
     progress: Progress = True,
 ) -> None:
@@ -95,7 +97,7 @@ def nli(
     with _at_work(threads, "the same command goes on from the last checkpoint"):
         from bertflow_lite.devices import find_device
         from bertflow_lite.experiments.nli.runs import run_nli
-        from bertflow_lite.experiments.runs import provenance, store_run
+        from bertflow_lite.experiments.runs import provenance
 
         results = run_nli(
             model,
@@ -126,10 +128,7 @@ def nli(
             max_length=max_length,
             data=results["data"],
         )
-        if store is not None:
-            store_run("nli", store, how, results)
-        if as_json:
-            typer.echo(json.dumps({"how": how, "results": results}, indent=1))
+        if not deliver("nli", how, results, store, as_json):
             return
         history = record["history"]
         typer.echo(
@@ -237,7 +236,7 @@ def pretrain(
 def pretrain_compare(
     corpus: Corpus,
     tokens: Annotated[float, typer.Option(min=1, help="Word pieces for each recipe.")] = 5e5,
-    store: Store = None,
+    store: StoreAs = None,
     config: Config = "mini",
     seed: Seed = 0,
     bf16: Bf16 = None,
@@ -293,7 +292,7 @@ def pretrain_measure(
     least_pairs: Annotated[
         int, typer.Option(min=1, help="Smallest count of neighbors whose PMI is compared.")
     ] = 20,
-    resume: Annotated[bool, typer.Option(help="Use snapshots that were measured before.")] = True,
+    resume: Resume = True,
     device: Device = None,
     threads: Threads = None,
     download: Download = False,
@@ -348,7 +347,7 @@ def pretrain_variants(
     only: Annotated[
         list[str] | None, typer.Option(help="Name of a variant; repeat. Default: all.")
     ] = None,
-    store: Store = None,
+    store: StoreAs = None,
     data: Validation = "stsb",
     config: Config = "mini",
     each: Annotated[
