@@ -41,16 +41,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SPREAD = ("tests/book/test_browser.py", "tests/book/test_exercises.py")
 # What takes longest begins first, so that both workers end together.
 LONG_FIRST = (
-    "test_mini_bert.py",
-    "test_lexical.py",
-    "test_paper_tables.py",
-    "test_reference_scores.py",
-    "test_controls.py",
-    "test_pretraining_measure.py",
-    "test_ablation.py",
-    "test_nli.py",
-    "test_exercises.py",
-    "test_browser.py",
+    "tests/encoders/test_mini_bert.py",
+    "tests/measures/test_spelling.py",
+    "tests/experiments/test_paper_tables.py",
+    "tests/integration/test_reference_scores.py",
+    "tests/experiments/controls/test_controls.py",
+    "tests/experiments/pretraining/test_measure.py",
+    "tests/experiments/test_ablation.py",
+    "tests/experiments/nli/test_fine_tune.py",
+    "tests/book/test_exercises.py",
+    "tests/book/test_browser.py",
 )
 
 
@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 setattr(test, SETTINGS, hypothesis.settings(own, max_examples=fewer))
     if hasattr(config, "workerinput"):
         ranks = {name: rank for rank, name in enumerate(LONG_FIRST)}
-        items.sort(key=lambda item: ranks.get(Path(_file_of(item.nodeid)).name, len(ranks)))
+        items.sort(key=lambda item: ranks.get(_file_of(item.nodeid), len(ranks)))
 
 
 @pytest.hookimpl(optionalhook=True)

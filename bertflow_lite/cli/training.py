@@ -16,12 +16,18 @@ from bertflow_lite.cli.common import (
     AsJson,
     Device,
     Download,
+<<<<<<< HEAD
     MaxLength,
+=======
+>>>>>>> pre
     Overwrite,
     Progress,
     Resume,
     Seed,
+<<<<<<< HEAD
     Seeds,
+=======
+>>>>>>> pre
     StoreAs,
     Threads,
     app,
