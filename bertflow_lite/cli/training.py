@@ -16,18 +16,12 @@ from bertflow_lite.cli.common import (
     AsJson,
     Device,
     Download,
-<<<<<<< HEAD
     MaxLength,
-=======
->>>>>>> pre
     Overwrite,
     Progress,
     Resume,
     Seed,
-<<<<<<< HEAD
     Seeds,
-=======
->>>>>>> pre
     StoreAs,
     Threads,
     app,
