@@ -56,7 +56,7 @@ handouts: $(BIN)/.test  ## write the exercise versions of the chapters to _build
 links: $(BIN)/.test  ## list the links to other places; nothing is fetched
 	@$(BIN)/python book/links.py
 
-bench: $(BIN)/.test  ## speed and memory, as ratios within one run
+bench: $(BIN)/.test $(PAGES)  ## speed and memory, as ratios within one run
 	for file in benchmarks/bench_*.py; do $(BIN)/python "$$file"; done
 
 lint: $(BIN)/.test  ## format, lint and types only, changing nothing

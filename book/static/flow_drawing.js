@@ -2,7 +2,7 @@
 (function () {
   "use strict";
   const flow = window.bertflowFlow;
-  const GROUPS = ["#0072B2", "#E69F00"]; // told apart with any color vision
+  const ORANGE = "#E69F00"; // told apart from blue with any color vision
   const SAMPLE = "#009E73";
   const LINES = { diagonal: "#D55E00", whitening: "#CC79A7" };
 
@@ -10,6 +10,10 @@
   function ink() {
     const style = getComputedStyle(document.documentElement);
     return style.getPropertyValue("--pst-color-text-base").trim() || "#333";
+  }
+
+  function blue() { // the darker one is too dim on a dark page
+    return document.documentElement.dataset.theme === "dark" ? "#56B4E9" : "#0072B2";
   }
 
   // Make a canvas as sharp as the screen; give its context, cleared, in CSS pixels.
@@ -67,7 +71,7 @@
     points(points, groups, color) {
       const c = this.context, radius = Math.max(1.2, this.canvas.clientWidth / 170);
       c.globalAlpha = 0.75;
-      (groups ? GROUPS : [color]).forEach((fill, group) => {
+      (groups ? [blue(), ORANGE] : [color]).forEach((fill, group) => {
         c.fillStyle = fill;
         c.beginPath();
         for (let i = 0; i < points.length / 2; i++) {
@@ -182,7 +186,7 @@
       stroke(c, [[left, py(simple[name])], [right, py(simple[name])]]);
     });
     [["fresh", [3, 2], 1.5], ["bits", [], 2.5]].forEach(function ([name, dash, thick]) {
-      c.strokeStyle = GROUPS[0];
+      c.strokeStyle = blue();
       c.setLineDash(dash);
       c.lineWidth = thick;
       stroke(c, curve.filter(function (point) { return Number.isFinite(point[name]); })
