@@ -88,8 +88,12 @@ def read_model(
             config = transformers.AutoConfig.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
-            whole = loader is None and bool(getattr(config, "is_encoder_decoder", False))
-            # Of T5 and its like transformers reads the encoder alone, also where no decoder is.
+            # A T5 that was saved without its decoder says that it is no encoder-decoder.
+            whole = loader is None and (
+                bool(getattr(config, "is_encoder_decoder", False))
+                or type(config) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+            )
+            # Of T5 and its like, transformers reads the encoder alone.
             alone = whole and type(config) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
             chosen = loader or ("AutoModelForTextEncoding" if alone else "AutoModel")
             model, loading = getattr(transformers, chosen).from_pretrained(
@@ -112,7 +116,14 @@ def read_model(
             f"among them {', '.join(missing[:3])}: they belong to another model or are cut short."
         )
     vars(model.config).pop("auto_map", None)  # its code is not taken along
-    return model.get_encoder() if whole and not alone else model
+    if not whole or alone:
+        return model
+    encoder = model.get_encoder()
+    if not hasattr(encoder, "config"):
+        raise ValueError(
+            f"the encoder of {name!r} (a {type(model).__name__}) is no model by itself."
+        )
+    return encoder
 
 
 class _Quiet:

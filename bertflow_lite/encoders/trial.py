@@ -164,7 +164,7 @@ def _try(name: str, model: Any, tokenizer: Any) -> Trial:
     for row, (states, _) in zip(rows, alone, strict=True):
         dim = states[-1].shape[-1]
         for index, state in enumerate(states):
-            if state.shape != (1, len(row), dim):
+            if tuple(state.shape) != (1, len(row), dim):
                 raise ValueError(
                     f"{kind} cannot be used: its hidden state {index} has the shape "
                     f"{tuple(state.shape)} for {len(row)} tokens, where the last block's width is "
@@ -197,7 +197,10 @@ def _run(
     device = next(model.parameters()).device
     ids, mask = (t.to(device) for t in pad_tokens(rows, padding_token(model, tokenizer)))
     try:
-        return all_states(model, ids, mask), mask
+        states = all_states(model, ids, mask)
+        if not all(isinstance(state, Tensor) for state in states):
+            raise TypeError("its hidden states are no tensors")
+        return states, mask
     except (torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as error:  # whatever a model of an unknown kind runs into
@@ -209,18 +212,22 @@ def _run(
 
 def padding_token(model: Any, tokenizer: Any) -> int:
     """Give the token that fills up a batch; it is masked, so one without a row is replaced."""
-    token = tokenizer.pad_token_id or 0
-    table = model.get_input_embeddings()
-    return token if token < getattr(table, "num_embeddings", token + 1) else 0
+    token, n_rows = tokenizer.pad_token_id or 0, _n_rows(model)
+    return token if n_rows is None or token < n_rows else 0
+
+
+def _n_rows(model: Any) -> int | None:
+    """Rows of the embedding table; None for a model that embeds in another way."""
+    try:
+        return int(model.get_input_embeddings().num_embeddings)
+    except (AttributeError, NotImplementedError):
+        return None
 
 
 def _check_rows(name: str, model: Any, tokenizer: Any) -> None:
     """Refuse a tokenizer that gives tokens without a row in the embedding table."""
-    try:
-        n_rows = model.get_input_embeddings().num_embeddings
-    except (AttributeError, NotImplementedError):  # it embeds in another way; the trial shows it
-        return
-    if len(tokenizer) <= n_rows:
+    n_rows = _n_rows(model)
+    if n_rows is None or len(tokenizer) <= n_rows:
         return
     ids = set(tokenizer.get_vocab().values()) - {tokenizer.pad_token_id}
     if (largest := max(ids)) >= n_rows:
