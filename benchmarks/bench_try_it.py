@@ -18,11 +18,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from bertflow_lite.runs import write_json
 from machine import describe_machine
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from bertflow_lite.datasets import load_sts
+from bertflow_lite.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "_build" / "html" / "book" / "try_it.html"

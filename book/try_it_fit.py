@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bertflow_lite.encode import Encoder
-from bertflow_lite.experiments.token_weights import encode_weighted, token_idf
-from bertflow_lite.nli.data import load_nli_sentences
-from bertflow_lite.runs import provenance, write_json
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
 import bertflow_lite as bf
+from bertflow_lite.datasets.nli import load_nli_sentences
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.experiments.controls.token_weights import encode_weighted, token_idf
+from bertflow_lite.experiments.runs import provenance
+from bertflow_lite.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "data" / "try_it"

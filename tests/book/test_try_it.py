@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 import try_it_files
-from bertflow_lite.encode import Encoder
-from bertflow_lite.experiments.token_weights import encode_weighted
-from bertflow_lite.nli.data import load_nli_sentences
 from safetensors.numpy import load_file
 
 import bertflow_lite as bf
+from bertflow_lite.datasets.nli import load_nli_sentences
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.experiments.controls.token_weights import encode_weighted
 from bertflow_lite.flow import Glow
 
 ROOT = Path(__file__).resolve().parents[2]
