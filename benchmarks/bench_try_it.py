@@ -21,7 +21,7 @@ from typing import Any
 from machine import describe_machine
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from bertflow_lite.datasets import load_sts
+from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
