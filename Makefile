@@ -1,5 +1,6 @@
-# The two commands are `make book` (read) and `make test` (check everything).
-# PYTHON=... chooses the interpreter; PIP_ARGS=... is handed to every pip install.
+# The two commands are `make book` (read) and `make test` (check).
+# PYTHON=... chooses the interpreter; PIP_ARGS=... is handed to every pip install; WORKERS=... says how
+# many processes run the tests; TEST_ARGS=... is handed to pytest.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
@@ -9,20 +10,39 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 PAGES := _build/html/.built
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --durations=25
 
-.PHONY: help book test run check handouts links bench lint format clean
+# Unpacked models are kept between runs; everything else is made anew.
+export BERTFLOW_TEST_CACHE ?= $(CURDIR)/.pytest_cache/bertflow
+
+.PHONY: help book test test-all test-quick run check handouts links bench lint format clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 book: $(PAGES)  ## build the book and print its address
 	@echo "The book is at file://$(CURDIR)/_build/html/index.html"
 
-test: $(BIN)/.test $(PAGES)  ## everything CI runs: format, lint, types, tests, notebooks, pages
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest
+# Types are checked beside the tests; what mypy has to say comes after them, and fails the target.
+define check
+	@echo "Checking format, lint, types and tests: meant to take $(1) at most on 2 free cores ..."
+	@$(BIN)/ruff format --quiet --check . && $(BIN)/ruff check --quiet .
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	$(BIN)/mypy >"$$log" 2>&1 & types=$$!; \
+	tests=0; $(PYTEST) $(2) $(TEST_ARGS) || tests=$$?; \
+	wait $$types || { cat "$$log"; echo "The types do not fit: see above."; tests=1; }; \
+	exit $$tests
+endef
+
+test: $(BIN)/.test $(PAGES)  ## everything that CI runs: format, lint, types, tests, chapters, pages
+	$(call check,10 minutes,)
+
+test-all: $(BIN)/.test $(PAGES)  ## the same with all examples, and the notebooks in their kernels
+	$(call check,half an hour,--hypothesis-profile=all --nbval)
+
+test-quick: $(BIN)/.test  ## the same without the book and without what takes long
+	$(call check,3 minutes,--ignore=tests/book --ignore=book -m "not slow and not data and not book")
 
 run: $(BIN)/.test  ## regenerate the notebooks from their .md sources and execute them all
 	$(BIN)/python book/notebooks.py run
@@ -36,7 +56,7 @@ handouts: $(BIN)/.test  ## write the exercise versions of the chapters to _build
 links: $(BIN)/.test  ## list the links to other places; nothing is fetched
 	@$(BIN)/python book/links.py
 
-bench: $(BIN)/.test  ## speed and memory, as ratios within one run
+bench: $(BIN)/.test $(PAGES)  ## speed and memory, as ratios within one run
 	for file in benchmarks/bench_*.py; do $(BIN)/python "$$file"; done
 
 lint: $(BIN)/.test  ## format, lint and types only, changing nothing
@@ -48,7 +68,7 @@ format: $(BIN)/.test  ## rewrite the Python files in the project's style
 clean:  ## remove what was built (add .venv by hand: rm -r .venv)
 	rm -rf _build build dist .mypy_cache .ruff_cache .pytest_cache
 
-$(PAGES): $(BIN)/.book _config.yml _toc.yml $(shell find book bertflow_lite -type f -not -path '*/.*' -not -path '*/__pycache__/*')
+$(PAGES): $(BIN)/.book _config.yml _toc.yml $(shell find book bertflow_lite data/models data/try_it -type f -not -path '*/.*' -not -path '*/__pycache__/*')
 	rm -rf _build/html _build/.doctrees
 	$(BIN)/jupyter-book build -W -n --keep-going --quiet .
 	@touch $@

@@ -29,7 +29,6 @@ from bertflow_lite.encoders.models import load_model
 from bertflow_lite.experiments.pretraining import loop as training_run
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, pack_corpus
 from bertflow_lite.experiments.pretraining.loop import TrainingRun
-from bertflow_lite.experiments.pretraining.peers import Peers
 from bertflow_lite.experiments.pretraining.recipe import RECIPES
 from bertflow_lite.files import write_json
 
@@ -58,9 +57,7 @@ def first_pieces(corpus: PackedCorpus, n: int, unknown: int) -> PackedCorpus:
 
 
 def make_run(corpus: PackedCorpus, tokenizer: Any, *, bf16: bool = True) -> TrainingRun:
-    return TrainingRun(
-        corpus, tokenizer, RECIPE, Path("unused"), 0, torch.device("cpu"), bf16, 64, Peers()
-    )
+    return TrainingRun(corpus, tokenizer, RECIPE, bf16=bf16, held_out=64)
 
 
 def whole_loss(hidden: Any, weight: Any, bias: Any, target: Any) -> Any:

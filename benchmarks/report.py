@@ -105,12 +105,29 @@ def pretraining(result: Result) -> str:
     return table(head, rows) + "\n\n" + machine(result)
 
 
+def try_it(result: Result) -> str:
+    rows = [
+        [
+            row["name"],
+            f"{row['wall_milliseconds']:,.0f}",
+            f"{row['cpu_milliseconds']:,.0f}",
+            goal(row),
+        ]
+        for row in result["rows"]
+    ]
+    text = table(["what", "ms", "CPU ms", "goal, ms"], rows)
+    text += f"\n\nMemory of the page's process: {result['megabytes']} MB at the end (goal: "
+    text += f"{result['most_megabytes']}), {result['megabytes_at_start']} MB before the press. "
+    return text + f"{result['browser']}; " + machine(result)
+
+
 TABLES: dict[str, Callable[[Result], str]] = {
     "flow": flow,
     "encode": encode,
     "memory": memory,
     "mapped": mapped,
     "pretraining": pretraining,
+    "try_it": try_it,
 }
 
 

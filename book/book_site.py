@@ -2,7 +2,9 @@
 
 - A page that has both `NAME.md` and `NAME.ipynb` is built from the notebook.
 - Plotly and MathJax are copied out of the installed packages into the site, only the files that a
-  page can load; a page loads Plotly only where it has a figure.
+  page can load, and of Plotly only what the book's figures need (plotly_parts.py); a page loads
+  Plotly only where it has a figure, and draws a figure when it comes near the view.
+- Chapter 5 gets the scripts of its playground, and a strip of its film for who has no JavaScript.
 - Works are cited as Li et al. (2020), with round brackets.
 - What would ask another server is taken out: the loader of sphinx-thebe, and the address from which
   a figure fetches Plotly when it is shown outside the book.
@@ -17,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import film
+import plotly_parts
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinxcontrib.bibtex.plugin import register_plugin
@@ -26,6 +30,11 @@ from sphinxcontrib.bibtex.style.referencing.author_year import AuthorYearReferen
 # Of the 24 MB that sphinx-mathjax-offline brings: the build that _config.yml names, the TeX
 # extensions that it may load later, and the fonts.
 MATHJAX_FILES = ("tex-chtml.js", "input/tex/extensions/*.js", "output/chtml/fonts/woff-v2/*.woff")
+# The scripts of chapter 5's playground, in the order in which they build on each other.
+PLAYGROUND = (
+    *("random", "layers", "network", "model", "train", "points"),
+    *("state", "drawing", "pictures", "playground"),
+)
 PLOTLY_ADDRESS = re.compile(r"https://cdn\.plot\.ly/[\w.-]*")
 
 
@@ -68,7 +77,12 @@ def copy_libraries(app: Sphinx) -> None:
     static = Path(app.outdir) / "_static"
     static.mkdir(parents=True, exist_ok=True)
     plotly = _package_folder("plotly", "plotly") / "package_data" / "plotly.min.js"
-    shutil.copyfile(plotly, static / plotly.name)
+    kinds = plotly_parts.kinds_in(Path(app.srcdir, "book").glob("*.ipynb"))
+    library = plotly_parts.without_unused(plotly.read_text(encoding="utf-8"), kinds)
+    (static / plotly.name).write_text(library, encoding="utf-8")
+
+    strip = film.strip(Path(app.srcdir, "book", "05_flows.ipynb"))
+    (static / "flow_film.svg").write_text(strip, encoding="utf-8")
 
     mathjax = _package_folder("sphinx-mathjax-offline", "sphinx-mathjax-offline")
     mathjax = mathjax / "static" / "mathjax"
@@ -92,12 +106,37 @@ def prepare_page(
         # Figures wait for this tag to have loaded: see bertflow_lite/figures/plots.py.
         app.add_js_file("plotly.min.js", loading_method="defer", id="plotly-library")
         context["body"] = PLOTLY_ADDRESS.sub("", body)
+    if 'id="flow-playground"' in body:
+        app.add_css_file("play.css")
+        for part in PLAYGROUND:
+            app.add_js_file(f"flow_{part}.js", loading_method="defer")
     scripts = context["script_files"]
     scripts[:] = [file for file in scripts if not _is_thebe(file)]  # in place: others add to it
     # "Edit this page" leads to the text source; launch buttons look for the notebook beside it.
     source = Path(app.srcdir) / f"{pagename}.md"
     if context.get("page_source_suffix") == ".ipynb" and source.exists():
         context["page_source_suffix"] = ".md"
+
+
+def draw_when_near(
+    app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any
+) -> None:
+    """Hand the figures of a page to the script that draws them when they come near the view.
+
+    It also brings MathJax, which would otherwise run before the first figure can be seen.
+    """
+    scripts = context["script_files"]
+    if not any(_name(file).endswith("plotly.min.js") for file in scripts):
+        return
+    attributes = {}
+    for file in [file for file in scripts if "mathjax/" in _name(file)]:
+        attributes["data-mathjax"] = context["pathto"](_name(file), 1)
+        scripts.remove(file)
+    app.add_js_file("figures_near.js", priority=400, **attributes)
+
+
+def _name(script: Any) -> str:
+    return str(getattr(script, "filename", script) or "")
 
 
 def _is_thebe(script: Any) -> bool:
@@ -111,4 +150,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", leave_out_sources)
     app.connect("builder-inited", copy_libraries)
     app.connect("html-page-context", prepare_page, priority=400)
+    app.connect("html-page-context", draw_when_near, priority=900)  # after MathJax was added
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -24,7 +24,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _in_kernel_environment(start_kernel: Callable[[], None]) -> Callable[[], None]:
     def start() -> None:
-        with mock.patch.dict(os.environ, KERNEL_ENV):
+        # Where several workers share the cores, a kernel has as many threads as its worker.
+        fewer = {k: v for k, v in os.environ.items() if k.endswith("_NUM_THREADS")}
+        several = fewer if "PYTEST_XDIST_WORKER" in os.environ else {}
+        with mock.patch.dict(os.environ, {**KERNEL_ENV, **several}):
             start_kernel()
 
     return start

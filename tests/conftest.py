@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+# Workers share the cores; libraries read this when they are loaded, so it comes first.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(_name, "1")
+
+import hypothesis
 import pytest
 
 from bertflow_lite.encoders.models import LoadedModel, load_model
 from bertflow_lite.encoders.transformer import Encoder
+
+# What tests of several folders import by name: `from hub_stand_in import Hub`.
+sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "senteval"
 
@@ -25,11 +37,79 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Files whose tests go to whichever worker is free, one by one; all others stay together.
+SPREAD = ("tests/book/test_browser.py", "tests/book/test_exercises.py")
+# What takes longest begins first, so that both workers end together.
+LONG_FIRST = (
+    "tests/encoders/test_mini_bert.py",
+    "tests/measures/test_spelling.py",
+    "tests/experiments/test_paper_tables.py",
+    "tests/integration/test_reference_scores.py",
+    "tests/experiments/controls/test_controls.py",
+    "tests/experiments/pretraining/test_measure.py",
+    "tests/experiments/test_ablation.py",
+    "tests/experiments/nli/test_fine_tune.py",
+    "tests/book/test_exercises.py",
+    "tests/book/test_browser.py",
+)
+
+
+SETTINGS = "_hypothesis_internal_use_settings"  # where hypothesis keeps what @settings has said
+# A quarter of the examples; `--hypothesis-profile=all` tries them all.
+hypothesis.settings.register_profile("quarter", max_examples=25)
+hypothesis.settings.register_profile("all", max_examples=100)
+hypothesis.settings.load_profile("quarter")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out three of four examples; let the workers begin with what takes longest."""
+    if config.getoption("--hypothesis-profile") != "all":
+        for test in {getattr(item, "obj", None) for item in items}:
+            if own := vars(test).get(SETTINGS) if hypothesis.is_hypothesis_test(test) else None:
+                fewer = max(own.max_examples // 4, 5)
+                setattr(test, SETTINGS, hypothesis.settings(own, max_examples=fewer))
+    if hasattr(config, "workerinput"):
+        ranks = {name: rank for rank, name in enumerate(LONG_FIRST)}
+        items.sort(key=lambda item: ranks.get(_file_of(item.nodeid), len(ranks)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out whole files, in the order above; `--dist` with another word chooses another way."""
+    if config.getvalue("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = _file_of(nodeid)
+            return nodeid if file in SPREAD else file
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
+
+
+def _file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Keep the tests out of the user's cache; BERTFLOW_TEST_CACHE names one to use again."""
-    named = os.environ.get("BERTFLOW_TEST_CACHE")
-    folder = Path(named) if named else tmp_path_factory.mktemp("cache")
+    """Keep the tests out of the user's cache, in one that all workers of this run share.
+
+    Only unpacked models outlive a run, in the folder that BERTFLOW_TEST_CACHE names: vectors that
+    an older version of the code has made would hide what a newer one does.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "cache"
+    folder.mkdir(exist_ok=True)
+    if named := os.environ.get("BERTFLOW_TEST_CACHE"):
+        models = Path(named).resolve() / "models"
+        models.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # another worker was quicker
+            (folder / "models").symlink_to(models)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERTFLOW_CACHE", str(folder))
         yield folder

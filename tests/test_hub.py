@@ -2,170 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import re
 import shutil
 import socket
-import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hub_stand_in import COMMIT, SOON, TINY, Hub, blobs, stand_in, tiny, unfinished
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from bertflow_lite import hub
-from bertflow_lite.cli.common import app
-from bertflow_lite.datasets.nli import HUB_PARTS, HubPart, load_nli_pairs, load_nli_sentences
-from bertflow_lite.datasets.qnli import load_qnli
+from bertflow_lite.cli import app
+from bertflow_lite.datasets.nli import HUB_PARTS, load_nli_pairs, load_nli_sentences
+from bertflow_lite.datasets.qnli import QNLI_FILES, load_qnli
+from bertflow_lite.datasets.source import HubFile
 from bertflow_lite.encoders.models import load_model
-from bertflow_lite.hub import cached_file, cached_model, fetch_file, fetch_model
+from bertflow_lite.hub import hub_file, hub_model
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-TINY = "some-org/tiny-bert"
-LARGE = (".safetensors", ".bin", ".parquet")
-SOON = 8.0  # seconds within which every failure has to be told
-
-
-class Hub(ThreadingHTTPServer):
-    """Speaks as much of the hub's protocol as a download takes; a test says how it misbehaves."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.content: dict[str, dict[str, bytes]] = {}  # repository -> file -> content
-        self.spoilt: dict[str, bytes] = {}  # file -> what is sent in its place
-        self.failing: dict[str, tuple[int, str]] = {}  # file or repository -> status, error code
-        self.cut_after: dict[str, list[int]] = {}  # file -> bytes sent to the next requests
-        self.seen: list[tuple[str, str, str | None]] = []  # method, file, Range
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def asked(self, method: str, file: str) -> list[str | None]:
-        return [span for how, what, span in self.seen if (how, what) == (method, file)]
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Hub
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self.answer()
-
-    def do_GET(self) -> None:
-        self.answer()
-
-    def refuse(self, status: int, code: str) -> None:
-        self.send_response(status)
-        if code:
-            self.send_header("X-Error-Code", code)
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def answer(self) -> None:
-        hub, wanted = self.server, self.headers.get("Range")
-        found = re.fullmatch(r"/(cdn/)?(?:datasets/)?(.+?)/resolve/([^/]+)/(.+)", self.path)
-        if found is None:
-            self.refuse(404, "")
-            return
-        stored, repo, revision, file = (part and unquote(part) for part in found.groups())
-        hub.seen.append((self.command, file, wanted))
-        for failing in (repo, file):
-            if failing in hub.failing:
-                self.refuse(*hub.failing[failing])
-                return
-        if repo not in hub.content:
-            self.refuse(401, "RepoNotFound")
-        elif revision not in ("main", COMMIT):
-            self.refuse(404, "RevisionNotFound")
-        elif file not in hub.content[repo]:
-            self.refuse(404, "EntryNotFound")
-        elif file.endswith(LARGE) and not stored:
-            self.redirect(hub.content[repo][file])
-        else:
-            self.give(hub.content[repo][file], file, wanted)
-
-    def redirect(self, content: bytes) -> None:
-        """Send to another address, as the hub does for large files."""
-        self.send_response(302)
-        self.send_header("Location", f"{self.server.url}/cdn{self.path}")
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("X-Linked-Etag", f'"{hashlib.sha256(content).hexdigest()}"')
-        self.send_header("X-Linked-Size", str(len(content)))
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def give(self, content: bytes, file: str, wanted: str | None) -> None:
-        blob = b"blob %d\0" % len(content) + content
-        sent = self.server.spoilt.get(file, content)
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
-        body = sent[start:]
-        self.send_response(206 if wanted else 200)
-        if wanted:
-            self.send_header("Content-Range", f"bytes {start}-{len(sent) - 1}/{len(sent)}")
-        self.send_header("ETag", f'"{hashlib.sha1(blob).hexdigest()}"')
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "HEAD":
-            return
-        cuts = self.server.cut_after.get(file)
-        self.wfile.write(body[: cuts.pop(0)] if cuts else body)
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """Run an empty hub, with an empty cache of the hub's client, an empty one of ours, no data."""
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("BERTFLOW_DATA", "HF_TOKEN", "HF_HUB_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("BERTFLOW_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
-    # The client counts what came by blocks of 10 MB; the test's files are smaller than one.
-    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1024)
-    monkeypatch.setattr(hub, "_PAUSE", 0.05)
-    running = Hub()
-    monkeypatch.setenv("HF_ENDPOINT", running.url)
-    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield running
-    running.shutdown()
-    running.server_close()
-    thread.join()
-
-
-@pytest.fixture
-def tiny(stand_in: Hub, tiny_bert_folder: Path) -> Hub:
-    """Put the tiny BERT on the hub, beside the same weights for another framework."""
-    files = {path.name: path.read_bytes() for path in tiny_bert_folder.iterdir()}
-    stand_in.content[TINY] = files | {"tf_model.h5": b"x" * 100, "README.md": b"# tiny"}
-    return stand_in
-
-
-def blobs(tmp_path: Path) -> list[bytes]:
-    """Return the content of every file in the hub's cache, half-written ones included."""
-    stored = (tmp_path / "hub").rglob("blobs/*")
-    return [path.read_bytes() for path in stored if path.is_file()]
-
-
-def unfinished(tmp_path: Path) -> list[str]:
-    return [p.name for p in (tmp_path / "hub").rglob("*") if "incomplete" in p.name]
+__all__ = ["stand_in", "tiny"]  # fixtures
 
 
 # --- models --------------------------------------------------------------------------------------
@@ -178,21 +37,57 @@ def test_a_model_is_fetched_once_and_is_the_same(tiny: Hub, tiny_bert_folder: Pa
     assert "tf_model.h5" not in asked and "README.md" not in asked
     assert "pytorch_model.bin" not in asked  # safetensors were there
     tiny.seen.clear()
-    assert load_model(TINY, device="cpu", download=True).fingerprint == loaded.fingerprint
     assert load_model(TINY, device="cpu").fingerprint == loaded.fingerprint
     assert tiny.seen == []
+    assert load_model(TINY, device="cpu", download=True).fingerprint == loaded.fingerprint
+    assert {file for _, file, _ in tiny.seen} <= {"revision", "tree"}  # nothing is sent again
+
+
+def test_no_code_and_nothing_of_other_frameworks_is_fetched(tiny: Hub) -> None:
+    taken = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    left = {
+        "modeling_tiny.py", "tokenization_tiny.py", "rust_model.ot", "flax_model.msgpack",
+        "pytorch_model.bin", "training_args.bin", "model.onnx", "onnx/config.json",
+        "original/model.safetensors", "consolidated.safetensors", "adapter_model.safetensors",
+    }  # fmt: skip
+    tiny.content[TINY] |= dict.fromkeys(left, b"import os")
+    folder = hub_model(TINY, download=True)
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert taken <= there and not there & left
+    assert not {file for _, file, _ in tiny.seen} & left
+
+
+@pytest.mark.parametrize("file", ["spm.model", "spiece.model", "bpe.codes", "source.spm"])
+def test_any_tokenizer_file_comes_along(tiny: Hub, file: str) -> None:
+    """As with DeBERTa-v3, which has spm.model and no tokenizer.json."""
+    del tiny.content[TINY]["tokenizer.json"]
+    tiny.content[TINY][file] = b"pieces"
+    assert (hub_model(TINY, download=True) / file).read_bytes() == b"pieces"
+
+
+def test_the_token_is_sent_to_the_hub_and_never_shown(
+    tiny: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    for status in (401, 403, 404, 500):
+        tiny.failing[TINY] = (status, "")
+        with pytest.raises(OSError, match=str(status)) as caught:
+            load_model(TINY, download=True)
+        assert "hf_secret" not in str(caught.value) + caplog.text
 
 
 def test_nothing_is_asked_unless_a_download_is(tiny: Hub) -> None:
-    with pytest.raises(FileNotFoundError, match=r"not in the local hub cache.*download=True"):
+    with pytest.raises(
+        FileNotFoundError, match=r"not in the hub's cache.*download=True.*--download"
+    ):
         load_model(TINY)
     assert tiny.seen == []
 
 
 def test_a_revision_is_kept_to(tiny: Hub) -> None:
-    assert fetch_model(TINY, COMMIT).name == COMMIT
-    with pytest.raises(FileNotFoundError, match="no such revision"):
-        fetch_model(TINY, "v9")
+    assert hub_model(TINY, download=True, revision=COMMIT).name == COMMIT
+    with pytest.raises(FileNotFoundError, match="Check the name and the revision"):
+        hub_model(TINY, download=True, revision="v9")
 
 
 def test_weights_in_parts_are_fetched_by_their_index(
@@ -211,8 +106,10 @@ def test_weights_in_parts_are_fetched_by_their_index(
     files["model.safetensors.index.json"] = json.dumps(index | {"weight_map": weight_map}).encode()
     loaded = load_model(TINY, device="cpu", download=True)
     assert loaded.fingerprint == load_model(tiny_bert_folder, device="cpu").fingerprint
-    (fetch_model(TINY) / "model-00002-of-00002.safetensors").unlink()
-    assert cached_model(TINY) is None  # one part is missing
+    (hub_model(TINY) / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises((FileNotFoundError, ValueError)):
+        load_model(TINY, device="cpu")  # one part is missing
+    assert load_model(TINY, device="cpu", download=True).fingerprint == loaded.fingerprint
 
 
 def test_older_weights_are_taken_where_there_are_no_safetensors(
@@ -233,7 +130,7 @@ def test_a_broken_connection_is_taken_up_again(
 ) -> None:
     whole = tiny.content[TINY]["model.safetensors"]
     tiny.cut_after["model.safetensors"] = [5000, 4000]
-    folder = fetch_model(TINY)
+    folder = hub_model(TINY, download=True)
     assert (folder / "model.safetensors").read_bytes() == whole
     spans = [span for span in tiny.asked("GET", "model.safetensors") if span]
     first, second = (int(re.findall(r"\d+", span)[0]) for span in spans)
@@ -246,64 +143,51 @@ def test_a_hub_that_vanishes_midway_leaves_no_half_file_and_the_next_call_comple
 ) -> None:
     whole = tiny.content[TINY]["model.safetensors"]
     tiny.cut_after["model.safetensors"] = [5000] + [0] * 20
-    with pytest.raises(ConnectionError, match=r"model\.safetensors of the model .*network"):
+    with pytest.raises(ConnectionError, match=r"the model .* could not be fetched.*network"):
         load_model(TINY, device="cpu", download=True)
     assert unfinished(tmp_path) == []
     assert whole[:5000] not in [content[:5000] for content in blobs(tmp_path)]
-    with pytest.raises(FileNotFoundError, match="download=True"):
+    with pytest.raises((FileNotFoundError, ValueError), match=r"download=True|complete"):
         load_model(TINY, device="cpu")  # what has come is not taken for a model
     tiny.cut_after.clear()
     fetched = load_model(TINY, device="cpu", download=True)
-    assert (cached_model(TINY) or Path()).joinpath("model.safetensors").read_bytes() == whole
+    assert hub_model(TINY).joinpath("model.safetensors").read_bytes() == whole
     assert fetched.name == TINY
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
-def test_a_file_with_another_checksum_is_removed(tiny: Hub, tmp_path: Path, file: str) -> None:
-    right = tiny.content[TINY][file]
-    tiny.spoilt[file] = right[:-1] + bytes([right[-1] ^ 1])
-    with pytest.raises(ValueError, match=rf"{file} of '{TINY}' arrived damaged.*try again"):
-        load_model(TINY, device="cpu", download=True)
-    assert tiny.spoilt[file] not in blobs(tmp_path)
-    assert cached_file(TINY, file, repo_type="model") is None
-    tiny.spoilt.clear()
-    assert load_model(TINY, device="cpu", download=True).name == TINY
-
-
 def test_a_name_that_the_hub_does_not_know(tiny: Hub) -> None:
-    with pytest.raises(FileNotFoundError, match=r"shows no model 'some-org/tiny'.*Check the name"):
+    with pytest.raises(FileNotFoundError, match=r"model 'some-org/tiny' could not.*Check the name"):
         load_model("some-org/tiny", download=True)
     with pytest.raises(FileNotFoundError, match=r"Did you mean 'minilm'"):
-        load_model("minlm", download=True)
-    with pytest.raises(FileNotFoundError, match=r"cannot be the name of a model"):
+        load_model("minlm")
+    with pytest.raises(FileNotFoundError, match=r"'no/such/folder'.*Check the name"):
         load_model("no/such/folder", download=True)
 
 
-@pytest.mark.parametrize(
-    ("missing", "message"),
-    [
-        (["config.json"], r"has no config\.json"),
-        (["model.safetensors"], r"is no transformer.*it needs weights"),
-        (["tokenizer.json", "vocab.txt"], r"is no transformer.*and a tokenizer"),
-    ],
-)
-def test_a_repository_that_is_no_transformer(tiny: Hub, missing: list[str], message: str) -> None:
-    for file in missing:
-        tiny.content[TINY].pop(file, None)
-    with pytest.raises(FileNotFoundError, match=message):
+@pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
+def test_a_repository_that_is_no_transformer(tiny: Hub, missing: str) -> None:
+    del tiny.content[TINY][missing]
+    with pytest.raises(FileNotFoundError, match=r"is no transformer.*config\.json and weights"):
+        load_model(TINY, download=True)
+
+
+def test_a_repository_without_a_tokenizer(tiny: Hub) -> None:
+    for file in [file for file in tiny.content[TINY] if "token" in file]:
+        del tiny.content[TINY][file]
+    with pytest.raises(ValueError, match="tokenizer"):
         load_model(TINY, download=True)
 
 
 @pytest.mark.parametrize(
     ("status", "code", "kind", "message"),
     [
-        (403, "GatedRepo", PermissionError, r"consent to its terms.*hf auth login"),
-        (403, "", PermissionError, r"refused config\.json.*403.*HF_TOKEN"),
-        (401, "", PermissionError, r"refused config\.json.*401.*HF_TOKEN"),
-        (401, "RepoNotFound", FileNotFoundError, r"shows no model.*401.*HF_TOKEN"),
-        (404, "", FileNotFoundError, r"has no config\.json"),
-        (500, "", ConnectionError, r"answered 500.*later"),
-        (503, "", ConnectionError, r"answered 503.*later"),
+        (403, "GatedRepo", PermissionError, r"403.*terms to accept.*hf auth login"),
+        (403, "", PermissionError, r"403.*HF_TOKEN"),
+        (401, "", PermissionError, r"401.*HF_TOKEN"),
+        (401, "RepoNotFound", FileNotFoundError, r"401.*Check the name.*HF_TOKEN"),
+        (404, "", FileNotFoundError, r"404.*Check the name"),
+        (500, "", ConnectionError, r"500.*call again"),
+        (503, "", ConnectionError, r"503.*call again"),
     ],
 )
 def test_answers_of_the_hub_become_advice_soon(
@@ -333,7 +217,7 @@ def test_no_network(tiny: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
     begun = time.monotonic()
-    with pytest.raises(ConnectionError, match=r"could not be fetched.*refused.*network.*folder"):
+    with pytest.raises(ConnectionError, match=r"could not be fetched.*network.*folder"):
         load_model(TINY, download=True)
     assert time.monotonic() - begun < SOON
 
@@ -348,7 +232,7 @@ def test_a_model_that_was_fetched_needs_no_network(
 
 def test_an_offline_client_says_what_forbids_it(tiny: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ConnectionError, match="HF_HUB_OFFLINE forbids"):
+    with pytest.raises(ConnectionError, match="HF_HUB_OFFLINE"):
         load_model(TINY, download=True)
     assert tiny.seen == []
 
@@ -366,7 +250,7 @@ def test_the_command_line_says_it_in_one_line(tiny: Hub) -> None:
     tiny.failing[TINY] = (500, "")
     run = CliRunner().invoke(app, ["sts", "--model", TINY, "--download"])
     assert run.exit_code == 1
-    assert re.fullmatch(r"error: The hub .* answered 500 .*\n", run.stderr)
+    assert re.search(r"^error: the model .* could not be fetched .*500.*\n\Z", run.stderr, re.M)
 
 
 # --- data sets -----------------------------------------------------------------------------------
@@ -403,9 +287,9 @@ def data(stand_in: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
         ),
     }
     sizes = {"snli-train": 2, "mnli-train": 1, "mnli-dev-matched": 1}
-    small = {name: HubPart(p.repo, p.file, sizes[name]) for name, p in HUB_PARTS.items()}
+    small = {name: HubFile(p.repo, p.file, sizes[name]) for name, p in HUB_PARTS.items()}
     monkeypatch.setattr("bertflow_lite.datasets.nli.HUB_PARTS", small)
-    monkeypatch.setattr("bertflow_lite.datasets.qnli.QNLI_COUNTS", {"train": 104_743, "dev": 2})
+    monkeypatch.setitem(QNLI_FILES, "dev", QNLI_FILES["dev"]._replace(pairs=2))
     return stand_in
 
 
@@ -423,7 +307,9 @@ def test_qnli_is_fetched_only_when_asked_and_once(data: Hub) -> None:
 
 
 def test_a_split_that_the_hub_lacks_is_named(data: Hub) -> None:
-    with pytest.raises(FileNotFoundError, match=r"data set 'nyu-mll/glue' on the hub has no qnli"):
+    with pytest.raises(
+        FileNotFoundError, match=r"qnli/train\S+ of the data set 'nyu-mll/glue'.*404"
+    ):
         load_qnli("train", download=True)
 
 
@@ -448,14 +334,14 @@ def test_a_pinned_revision_is_asked_for(data: Hub) -> None:
     revision = {"nyu-mll/multi_nli": COMMIT, "stanfordnlp/snli": "main"}
     assert len(load_nli_sentences(download=True, revision=revision)) == 5
     assert len(load_qnli(download=True, revision=COMMIT)) == 2
-    with pytest.raises(FileNotFoundError, match="no such revision"):
-        fetch_file("nyu-mll/glue", "x.parquet", revision="v9")
+    with pytest.raises(FileNotFoundError, match="Check the name and the revision"):
+        hub_file("nyu-mll/glue", "x.parquet", download=True, revision="v9")
 
 
 def test_a_corpus_with_another_number_of_pairs_is_refused(
     data: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertflow_lite.datasets.qnli.QNLI_COUNTS", {"dev": 5463})
+    monkeypatch.setitem(QNLI_FILES, "dev", QNLI_FILES["dev"]._replace(pairs=5463))
     with pytest.raises(ValueError, match=r"qnli dev has 2 pairs here.* 5463"):
         load_qnli(download=True)
     monkeypatch.setattr("bertflow_lite.datasets.nli.HUB_PARTS", HUB_PARTS)
@@ -502,9 +388,9 @@ def test_a_broken_transfer_of_a_corpus_is_mended(data: Hub) -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "message"),
     [
-        (500, ConnectionError, "answered 500 .* data set 'nyu-mll/glue'"),
-        (403, PermissionError, "refused .* HF_TOKEN"),
-        (404, FileNotFoundError, "on the hub has no qnli/validation"),
+        (500, ConnectionError, "data set 'nyu-mll/glue' .*500"),
+        (403, PermissionError, "403.* HF_TOKEN"),
+        (404, FileNotFoundError, "qnli/validation.*404"),
     ],
 )
 def test_failures_for_data_are_told_soon(
@@ -524,14 +410,3 @@ def test_no_network_for_data(data: Hub, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ConnectionError, match=r"could not be fetched from http://127\.0\.0\.1:9"):
         load_nli_pairs(download=True)
     assert time.monotonic() - begun < SOON
-
-
-def test_a_wrong_checksum_of_data(data: Hub, tmp_path: Path) -> None:
-    file = "qnli/validation-00000-of-00001.parquet"
-    right = data.content["nyu-mll/glue"][file]
-    data.spoilt[file] = right[:200] + b"?" + right[201:]
-    with pytest.raises(ValueError, match="arrived damaged"):
-        load_qnli(download=True)
-    assert blobs(tmp_path) == []
-    data.spoilt.clear()
-    assert len(load_qnli(download=True)) == 2

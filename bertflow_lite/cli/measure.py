@@ -109,7 +109,7 @@ def sts(
         names, calibrators = split_names(data), split_names(calibrate)
         sets = [load_sts(name, split, download=download) for name in names]  # fail before the work
         encoder = open_encoder(model, max_length, device, threads, download)
-        results = list(
+        rows = list(
             run_sts(
                 encoder,
                 names,
@@ -122,7 +122,6 @@ def sts(
                 download=download,
             )
         )
-        rows = [result.to_dict() for result in results]
         how = provenance(
             model=model,
             fingerprint=encoder.fingerprint,
@@ -140,12 +139,12 @@ def sts(
             elif out.suffix == ".csv":
                 text = to_csv(rows)
             else:
-                text = format_results(results, aggregation, WRITERS[out.suffix]) + "\n"
+                text = format_results(rows, aggregation, WRITERS[out.suffix]) + "\n"
             write_text(out, text)
         if not deliver("sts", how, rows, store, as_json):
             return
         typer.echo(f"{model}, {encoder.dim}-d; calibrators fitted on: {fit_on}\n")
-        typer.echo(format_results(results, aggregation))
+        typer.echo(format_results(rows, aggregation))
 
 
 @app.command(rich_help_panel=MEASURE)

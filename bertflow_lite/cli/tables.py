@@ -138,10 +138,9 @@ def _table6() -> Functions:
 
 
 def _table8() -> Functions:
-    from bertflow_lite.experiments.nli.runs import table8
-    from bertflow_lite.experiments.table8 import format_table8
+    from bertflow_lite.experiments.table8 import format_table8, run_table8
 
-    return Functions(table8, format_table8)
+    return Functions(run_table8, format_table8)
 
 
 def _figure1() -> Functions:

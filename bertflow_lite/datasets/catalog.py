@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
+from bertflow_lite.datasets import nli, qnli, sts
+from bertflow_lite.datasets.gensim_sets import N_DOCUMENTS, WORD_SETS, gensim_file
 from bertflow_lite.datasets.reading import read_lines
-from bertflow_lite.datasets.sts import COUNTS, FILES, _find, _load_mini_sts, files_of
 from bertflow_lite.files import tidy_path
 
 __all__ = ["DatasetInfo", "list_datasets"]
@@ -59,45 +59,42 @@ def list_datasets(data_dir: str | os.PathLike[str] | None = None) -> list[Datase
     >>> first.name, first.pairs, first.found
     ('mini-sts', 420, True)
     """
-    mini = _load_mini_sts()
+    mini = sts.load_sts("mini-sts")
     rows = [DatasetInfo("mini-sts", len(mini), ("test",), True, mini.source)]
-    for name, counts in COUNTS.items():
-        files = [file for part in counts for file in files_of(name, part)]
-        place, folder, _ = _find(files, data_dir)
-        how = "set BERTFLOW_DATA to SentEval's folder, or load with download=True (--download)"
-        where = how if folder is None else f"{place} ({tidy_path(folder)})"
-        splits = tuple(counts) if name in FILES else ("test",)
-        rows.append(DatasetInfo(name, sum(counts.values()), splits, folder is not None, where))
+    for name, counts in sts.COUNTS.items():
+        source = sts.source_of(name)
+        place, paths, _ = source.find(data_dir)
+        where = "set BERTFLOW_DATA to SentEval's folder, or load with download=True (--download)"
+        if paths:
+            folder = paths[0].parents[source.files[0].count("/")]  # the one that has STS and SICK
+            where = f"{place} ({tidy_path(folder)})"
+        splits = tuple(counts) if name in sts.FILES else ("test",)
+        rows.append(DatasetInfo(name, sum(counts.values()), splits, bool(paths), where))
     return rows + _other_datasets(data_dir)
 
 
 def _other_datasets(data_dir: str | os.PathLike[str] | None) -> list[DatasetInfo]:
     """Rows for the sets that `load_sts` does not load."""
-    from bertflow_lite.datasets.gensim_sets import N_DOCUMENTS, WORD_SETS, gensim_file
-    from bertflow_lite.datasets.nli import HUB_PARTS, PAIRS_FILE, find_nli
-    from bertflow_lite.datasets.qnli import QNLI_COUNTS, find_qnli
 
     def missing(file: str) -> str:
         return f"set BERTFLOW_DATA to a folder with {file}, or load with download=True (--download)"
 
     rows = []
-    for split in QNLI_COUNTS:
-        place, path, _ = find_qnli(split, data_dir)
+    for split, home in qnli.QNLI_FILES.items():
+        place, paths, _ = qnli.source_of(split).find(data_dir)
         # The training set is of use, but no table of the paper needs it: listed where it is.
-        if path is not None or split == "dev":
-            where = f"{place} ({tidy_path(path)})" if path else missing("qnli/dev.tsv")
-            found = path is not None
-            rows.append(DatasetInfo("qnli", QNLI_COUNTS[split], (split,), found, where))
-    place, home, _ = find_nli(PAIRS_FILE, tuple(HUB_PARTS), data_dir)
-    n_pairs = sum(part.pairs for part in HUB_PARTS.values())
-    where = place or missing(PAIRS_FILE)
-    if isinstance(home, Path):
-        n_pairs = len(read_lines(home)) - 1  # without the header
-        where = f"{place} ({tidy_path(home)}), a sample"
+        if paths or split == "dev":
+            where = f"{place} ({tidy_path(paths[0])})" if paths else missing("qnli/dev.tsv")
+            rows.append(DatasetInfo("qnli", home.pairs, (split,), bool(paths), where))
+    place, paths, _ = nli.source_of(nli.PAIRS_FILE).find(data_dir)
+    n_pairs = sum(part.pairs for part in nli.HUB_PARTS.values())
+    where = place or missing(nli.PAIRS_FILE)
+    if len(paths) == 1:
+        n_pairs = len(read_lines(paths[0])) - 1  # without the header
+        where = f"{place} ({tidy_path(paths[0])}), a sample"
     rows.append(DatasetInfo("nli", n_pairs, ("all",), bool(place), where))
     lee_pairs = N_DOCUMENTS * (N_DOCUMENTS - 1) // 2
-    packaged = WORD_SETS | {"lee": ("lee.cor", lee_pairs)}
-    for name, (file, n_pairs) in packaged.items():
+    for name, (file, n_pairs) in (WORD_SETS | {"lee": ("lee.cor", lee_pairs)}).items():
         try:
             gensim_file(file)
             rows.append(DatasetInfo(name, n_pairs, ("test",), True, "package gensim"))

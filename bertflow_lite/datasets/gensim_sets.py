@@ -1,8 +1,9 @@
-"""The Lee documents: 50 short news texts, every two of them rated for similarity by people.
+"""Two kinds of sets that the package gensim carries among its test data: texts, and word pairs.
 
-Lee, Pincombe and Welsh (2005), "An empirical evaluation of models of text document similarity".
-At 50 to 130 words a document is longer than an STS sentence, so the set shows what averaging does
-to longer texts.
+The Lee documents are 50 short news texts, every two of them rated for similarity by people: Lee,
+Pincombe and Welsh (2005), "An empirical evaluation of models of text document similarity". At 50 to
+130 words a document is longer than an STS sentence, so the set shows what averaging does to longer
+texts. WordSim-353 and SimLex-999 are pairs of words, rated for relatedness and for similarity.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertflow_lite.datasets.pairs import fingerprint_of
 from bertflow_lite.files import tidy_path
-from bertflow_lite.measures.similarity import Floats
 
-__all__ = ["WORD_SETS", "LeeDocuments", "WordPairs", "load_lee", "load_word_pairs"]
+__all__ = ["WORD_SETS", "LeeDocuments", "WordPairs", "gensim_file", "load_lee", "load_word_pairs"]
+
+Floats = NDArray[np.float64]
 
 N_DOCUMENTS = 50
 N_BACKGROUND = 300
@@ -218,6 +221,7 @@ def load_word_pairs(name: str, path: str | os.PathLike[str] | None = None) -> Wo
 
 
 def gensim_file(name: str) -> Path:
+    """Find a file of gensim's test data, without importing gensim."""
     spec = importlib.util.find_spec("gensim")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder) / "test" / "test_data" / name

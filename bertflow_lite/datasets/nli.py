@@ -18,20 +18,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow_lite.datasets.download import check_data_dir, find_files
 from bertflow_lite.datasets.pairs import fingerprint_of
 from bertflow_lite.datasets.reading import read_labels, read_lines, read_table
-from bertflow_lite.files import cache_dir, tidy_path
-from bertflow_lite.hub import cached_file, fetch_file
+from bertflow_lite.datasets.source import Found, HubFile, Source, check_count
 
 __all__ = [
     "HUB_PARTS",
     "LABELS",
     "NliPairs",
     "NliSentences",
-    "find_nli",
     "load_nli_pairs",
     "load_nli_sentences",
+    "source_of",
 ]
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -40,23 +38,17 @@ SENTENCES_FILE = "nli/nli_sentences.txt.gz"
 PAIRS_FILE = "nli/nli_pairs.tsv.gz"
 
 
-@dataclass(frozen=True)
-class HubPart:
-    """A file on the hub, and how many of its pairs have a label that people agreed on."""
-
-    repo: str
-    file: str
-    pairs: int
-
-
-HUB_PARTS: Mapping[str, HubPart] = {
-    "snli-train": HubPart("stanfordnlp/snli", "plain_text/train-00000-of-00001.parquet", 549_367),
-    "mnli-train": HubPart("nyu-mll/multi_nli", "data/train-00000-of-00001.parquet", 392_702),
-    "mnli-dev-matched": HubPart(
+HUB_PARTS: Mapping[str, HubFile] = {
+    "snli-train": HubFile("stanfordnlp/snli", "plain_text/train-00000-of-00001.parquet", 549_367),
+    "mnli-train": HubFile("nyu-mll/multi_nli", "data/train-00000-of-00001.parquet", 392_702),
+    "mnli-dev-matched": HubFile(
         "nyu-mll/multi_nli", "data/validation_matched-00000-of-00001.parquet", 9_815
     ),
 }
-"""The corpora on the hub. Flow (NLI) is fitted on the two training sets (942,069 pairs)."""
+"""The corpora on the hub, with the number of their pairs that have a label.
+
+Flow (NLI) is fitted on the two training sets (942,069 pairs).
+"""
 _TRAINING = ("snli-train", "mnli-train")
 _NO_LABEL = "-1"  # what SNLI's file has for the 785 training pairs without a majority
 _log = logging.getLogger(__name__)
@@ -173,15 +165,17 @@ def load_nli_sentences(
         If a file is not as it should be; if nothing is found (the message says what would help);
         if the hub refuses; if it cannot be reached.
     """
-    place, path = _locate(SENTENCES_FILE, _TRAINING, data_dir, download, revision)
-    if isinstance(path, Path):
-        texts = read_lines(path)
+    call = "load_nli_sentences(download=True)"
+    found = source_of(SENTENCES_FILE).get(call, data_dir, download, revision=revision)
+    place = found.place
+    if _is_sample(found):
+        texts = read_lines(found.paths[0])
         name = "nli-sample"
         source = f"a sample of NLI sentences, not all of SNLI and MNLI ({place}: {SENTENCES_FILE})"
     else:
         texts = []
-        for part in _TRAINING:
-            premises, hypotheses, _ = _read_hub_part(part, path[part], check_counts)
+        for part, path in zip(_TRAINING, found.paths, strict=True):
+            premises, hypotheses, _ = _read_hub_part(part, path, check_counts)
             texts += premises + hypotheses
         name = "nli"
         source = f"the training sets of SNLI and MNLI, as in the paper ({place})"
@@ -215,69 +209,38 @@ def load_nli_pairs(
     ValueError, FileNotFoundError, PermissionError, ConnectionError
         As `load_nli_sentences`.
     """
-    place, path = _locate(PAIRS_FILE, tuple(HUB_PARTS), data_dir, download, revision)
-    if isinstance(path, Path):
+    call = "load_nli_pairs(download=True)"
+    found = source_of(PAIRS_FILE).get(call, data_dir, download, revision=revision)
+    place = found.place
+    if _is_sample(found):
         titles = ("premise", "hypothesis", "label", "source")
-        premises, hypotheses, texts, sources = read_table(path, titles)
-        labels = read_labels(texts, path, LABELS)
+        premises, hypotheses, texts, sources = read_table(found.paths[0], titles)
+        labels = read_labels(texts, found.paths[0], LABELS)
         source = f"a sample of SNLI and MNLI pairs, not all of them ({place}: {PAIRS_FILE})"
     else:
         premises, hypotheses, labels, sources = [], [], [], []
-        for part in HUB_PARTS:
-            first, second, found = _read_hub_part(part, path[part], check_counts)
+        for part, path in zip(HUB_PARTS, found.paths, strict=True):
+            first, second, positions = _read_hub_part(part, path, check_counts)
             premises += first
             hypotheses += second
-            labels += found
-            sources += [part] * len(found)
+            labels += positions
+            sources += [part] * len(positions)
         source = f"SNLI and MNLI, as in the paper, and MNLI's matched validation set ({place})"
     _log.info("nli: %d pairs from %s", len(labels), place)
     numbers = np.array(labels, dtype=np.intp)
     return NliPairs(tuple(premises), tuple(hypotheses), numbers, tuple(sources), source)
 
 
-def find_nli(
-    file: str, parts: tuple[str, ...], data_dir: str | os.PathLike[str] | None = None
-) -> tuple[str, Path | dict[str, Path], list[str]]:
-    """Look for a sample's file, else for `parts` in the hub's cache, without a connection.
-
-    Returns the place (empty where nothing was found), the sample's file or the hub's files by
-    their part (all, or none), and why each earlier place was passed over.
-    """
-    inside, then = ("", ".."), {"the cache": cache_dir()}
-    place, folder, reasons = find_files([file], data_dir, inside=inside, then=then)
-    if folder is not None:
-        return place, folder / file, reasons
-    cached = {part: cached_file(HUB_PARTS[part].repo, HUB_PARTS[part].file) for part in parts}
-    complete = {part: path for part, path in cached.items() if path is not None}
-    if len(complete) < len(parts):
-        return "", {}, reasons
-    return "the hub's cache", complete, reasons
+def source_of(file: str) -> Source:
+    """Say where `SENTENCES_FILE` or `PAIRS_FILE` may lie, and what the hub has in its place."""
+    parts = _TRAINING if file == SENTENCES_FILE else tuple(HUB_PARTS)
+    return Source(
+        file, (file,), tuple(HUB_PARTS[part] for part in parts), f"{file} in it or beside it"
+    )
 
 
-def _locate(
-    file: str,
-    parts: tuple[str, ...],
-    data_dir: str | os.PathLike[str] | None,
-    download: bool,
-    revision: Mapping[str, str] | None,
-) -> tuple[str, Path | dict[str, Path]]:
-    check_data_dir(data_dir)
-    place, path, reasons = find_nli(file, parts, data_dir)
-    if not place and download:
-        homes, commits = {part: HUB_PARTS[part] for part in parts}, revision or {}
-        return "the hub", {
-            part: fetch_file(home.repo, home.file, revision=commits.get(home.repo))
-            for part, home in homes.items()
-        }
-    if not place:
-        name = "load_nli_pairs" if file == PAIRS_FILE else "load_nli_sentences"
-        raise FileNotFoundError(
-            f"{file} was not found: {'; '.join(reasons)}. One of these will help: set "
-            f"BERTFLOW_DATA (or data_dir) to a folder that has {file} in it or beside it; copy "
-            f"that file to {tidy_path(cache_dir() / 'nli')}; or call {name}(download=True) (on the "
-            "command line: --download), which fetches SNLI and MNLI from the hub."
-        )
-    return place, path
+def _is_sample(found: Found) -> bool:
+    return found.paths[0].suffix == ".gz"  # the hub's files are parquet
 
 
 def _read_hub_part(
@@ -288,10 +251,7 @@ def _read_hub_part(
     kept = [i for i, text in enumerate(texts) if text != _NO_LABEL]
     # With a stand-in for what is dropped, so that the row of a wrong label is the file's.
     labels = read_labels(["0" if text == _NO_LABEL else text for text in texts], path, LABELS)
-    if check_counts and len(kept) != HUB_PARTS[part].pairs:
-        raise ValueError(
-            f"{part} has {len(kept)} labeled pairs here ({path.name}), where the official file "
-            f"has {HUB_PARTS[part].pairs}. Remove {tidy_path(path)} and fetch it anew, or pass "
-            "check_counts=False to use it as it is."
-        )
+    if check_counts:
+        what = f"{part} has {len(kept)} labeled pairs"
+        check_count(what, len(kept), HUB_PARTS[part].pairs)
     return [premises[i] for i in kept], [hypotheses[i] for i in kept], [labels[i] for i in kept]

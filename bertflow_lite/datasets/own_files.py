@@ -1,6 +1,7 @@
-"""Sentences and rated pairs out of people's own files: text, TSV, CSV, JSONL and Parquet.
+"""Sentences and rated pairs out of people's own files: text, TSV, CSV, JSON lines and Parquet.
 
-`text_tables` reads the formats; here columns are found, and cells become sentences and ratings.
+pandas reads the tables. What is here finds the columns, looks at every cell, and says in words that
+help what is wrong with a file: people bring what spreadsheets write.
 """
 
 from __future__ import annotations
@@ -11,31 +12,53 @@ import json
 import logging
 import math
 import os
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertflow_lite.datasets.pairs import SentencePairs
 
-__all__ = [
-    "FORMATS",
-    "SentenceFile",
-    "kind_of",
-    "read_lines",
-    "read_pairs",
-    "read_sentences",
-    "read_table",
-]
+if TYPE_CHECKING:
+    import pandas as pd
 
+__all__ = ["FORMATS", "SentenceFile", "read_pairs", "read_sentences"]
+
+FORMATS = (".txt", ".tsv", ".csv", ".jsonl", ".parquet")
+"""Endings that are understood."""
 _log = logging.getLogger(__name__)
 # Names that a column of sentences, or the columns of a rated pair, go by.
-_TEXT_NAMES = ("sentence", "text", "sentences", "texts", "content")
-_FIRST_NAMES = ("sentence1", "sentence_1", "s1", "sentence_a", "text1", "text_a", "premise")
-_SECOND_NAMES = ("sentence2", "sentence_2", "s2", "sentence_b", "text2", "text_b", "hypothesis")
-_GOLD_NAMES = ("gold", "score", "similarity", "label", "rating", "relatedness_score")
+_TEXT = {"sentences": "sentence text sentences texts content"}
+_PAIR = {
+    "first sentence": "sentence1 sentence_1 s1 sentence_a text1 text_a premise",
+    "second sentence": "sentence2 sentence_2 s2 sentence_b text2 text_b hypothesis",
+    "rating": "gold score similarity label rating relatedness_score",
+}
+# How workbooks, zip, gzip, bzip2, xz, 7z and zstd archives, and PDFs begin.
+_NO_TEXT = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf",
+            b"\x28\xb5\x2f\xfd", b"%PDF")  # fmt: skip
+# What text that is not UTF-8 mostly is: of western or eastern Europe, China, Taiwan, Japan, Korea.
+_ENCODINGS = ("Windows-1252", "Windows-1251", "GB18030", "Big5", "Shift_JIS", "EUC-KR")
+_MARK = "\ufeff"  # a byte-order mark: inside a text it is what is left where files were joined
+_LINE_END = r"\r\n|\n|\r"
+# In a TSV: a header of quoted names, or a cell that doubles the quotation marks in it.
+_QUOTED = re.compile(
+    r'\A"[^"\t\n]+"(\t"[^"\t\n]+")*$|(?:^|(?<=\t))"[^"\t\n]*""(?:[^"\t\n]|"")*"(?=\t|$)',
+    re.MULTILINE,
+)
+_CSV = (
+    "Quotation marks in a CSV enclose a cell with commas in it, are paired, and are doubled inside "
+    "a cell; or save it as TSV, where they mean nothing."
+)
+_PLAIN_TSV = (
+    "In a TSV a quotation mark is a character like any other: where it is quoted as in a CSV, "
+    "write it without quoting and without tabs or line ends in a sentence, or with commas as .csv "
+    "(pandas: frame.to_csv('name.csv', index=False))."
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +70,7 @@ class SentenceFile:
     sentences : tuple of str
         The sentences.
     lines : tuple of int
-        Line or row of each sentence, counted from 1, header included.
+        Line of each sentence in a text file, row in a table: counted from 1, header included.
     skipped : int
         Number of empty entries that were left out.
     """
@@ -70,8 +93,7 @@ def read_sentences(
     path : str or path
         ``.txt``: a sentence on each line.  ``.tsv``, ``.csv``, ``.parquet``: a column.  ``.jsonl``:
         an object or a string on each line.  TSV and CSV begin with a header.  Quotation marks
-        enclose a cell in a CSV; in a TSV they are characters like any other, and a TSV with quoted
-        cells is refused.
+        enclose a cell in a CSV; in a TSV they are characters like any other.
     column : str, optional
         Name of the column; default: one called "sentence" or "text" (Parquet and JSON lines: or
         the only one there is).
@@ -85,11 +107,9 @@ def read_sentences(
 
     Raises
     ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If the ending is unknown, the text is not UTF-8, the column is missing or ambiguous, or
-        there is no sentence; the message says where and what to do.
+    FileNotFoundError, ValueError
+        If there is no such file, it is not what its ending says, the column is missing or
+        ambiguous, or there is no sentence; the message says where and what to do.
 
     Examples
     --------
@@ -101,30 +121,29 @@ def read_sentences(
     (('A cat sat.', 'It rained.'), (1, 3), 1)
     """
     path = Path(path)
-    kind = kind_of(path)
-    entries: list[tuple[int, Any]]
-    if kind == ".txt":
+    if (kind := _kind(path)) == ".txt":
         if column is not None:
             raise ValueError(f"{path.name} is plain text and has no column {column!r}.")
-        entries = list(enumerate(read_lines(path), start=1))
+        entries: list[tuple[int, Any]] = list(enumerate(_lines(path), start=1))
     else:
-        head, rows, numbers = read_table(path, kind)
-        name = _column(path, kind, head, column)
-        entries = [(number, row.get(name)) for number, row in zip(numbers, rows, strict=True)]
+        table = _table(path, kind)
+        head = table.columns.tolist()
+        if column is None and len(head) == 1 and kind in (".parquet", ".jsonl"):
+            column = head[0]  # the name is no sentence: these formats always have one
+        (name,) = _columns(path, head, _TEXT, None if column is None else [column])
+        entries = list(zip(table.index.tolist(), table[name].tolist(), strict=True))
     sentences, lines, skipped = [], [], 0
-    for number, value in entries:
-        if value is None or (isinstance(value, float) and math.isnan(value)):
-            value = ""  # a missing value of a table
-        if not isinstance(value, str):
+    for number, cell in entries:
+        if not (isinstance(cell, str) or cell is None):
+            met = "a number" if isinstance(cell, int | float) else "no text"
             raise ValueError(
-                f"{path.name}, row {number}: {value!r} is "
-                f"{'a number' if isinstance(value, int | float) else 'no text'}, not a sentence. "
-                "Name the column that holds the sentences."
+                f"{path.name}, row {number}: {cell!r} is {met}, not a sentence. Name the column "
+                "that holds the sentences."
             )
-        if not value.strip() and not keep_empty:
+        if not (text := _clean(cell)) and not keep_empty:
             skipped += 1
             continue
-        sentences.append(value.strip())
+        sentences.append(text)
         lines.append(number)
     if not any(sentences):
         raise ValueError(f"{path.name} holds no sentence.")
@@ -155,11 +174,8 @@ def read_pairs(
 
     Raises
     ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If a column is missing or several would do, a sentence is missing, a rating is no number,
-        or no rated pair is left.
+    FileNotFoundError, ValueError
+        As `read_sentences`; also if a sentence is missing or a rating is no number.
 
     Examples
     --------
@@ -171,119 +187,57 @@ def read_pairs(
     SentencePairs('mine', split='all': 1 pairs, 1 subset, gold 4.5 to 4.5)
     """
     path = Path(path)
-    kind = kind_of(path)
-    if kind == ".txt":
+    if (kind := _kind(path)) == ".txt":
         raise ValueError(f"{path.name}: rated pairs come in {', '.join(FORMATS[1:])}.")
-    head, rows, numbers = read_table(path, kind)
-    wanted = _pair_columns(path, head, rows, columns)
-    if wanted is None:  # no header: its first row is data
-        head, rows, numbers = read_table(path, kind, header=False)
-        wanted = _guess_pair_columns(path, head, rows)
-    first, second, gold, missing = [], [], [], 0
-    for number, row in zip(numbers, rows, strict=True):
-        one, two, rating = (row.get(name) for name in wanted)
-        if all(cell is None or cell == "" for cell in row.values()):
+    table = _table(path, kind)
+    head = table.columns.tolist()
+    rows = list(zip(table.index.tolist(), table.to_numpy().tolist(), strict=True))
+    names = {name.lower() for name in head}
+    nothing_named = not names.intersection(" ".join(_PAIR.values()).split())
+    numeric = [name for name in head if _is_number(name)]
+    if columns is None and len(head) == 3 and numeric and nothing_named:
+        if len(numeric) > 1:
+            raise ValueError(
+                f"{path.name}: which of the three columns is the rating? Add a header."
+            )
+        columns = [name for name in head if name != numeric[0]] + numeric
+        rows.insert(0, (rows[0][0] - 1 if rows else 1, head))  # no header: it is data
+    positions = [head.index(name) for name in _columns(path, head, _PAIR, columns)]
+    pairs, gold, missing = [], [], 0
+    for number, row in rows:
+        if not any(cell is not None and cell != "" for cell in row):
             continue  # a blank line
-        if rating is None or rating == "" or (isinstance(rating, float) and math.isnan(rating)):
+        *two, rating = (row[position] for position in positions)
+        if rating is None or rating == "":
             missing += 1
             continue
-        first.append(_sentence(path, number, "first", one))
-        second.append(_sentence(path, number, "second", two))
+        pairs.append(
+            (_sentence(path, number, "first", two[0]), _sentence(path, number, "second", two[1]))
+        )
         gold.append(_rating(path, number, rating))
     if missing:
         _log.warning("%s: %d pairs have no rating and were left out", path.name, missing)
     if not gold:
         raise ValueError(f"{path.name} holds no rated pair.")
-    name = path.stem
-    return SentencePairs(
-        name,
-        "all",
-        tuple(first),
-        tuple(second),
-        np.array(gold, dtype=np.float64),
-        np.full(len(gold), name),
-        source=f"file {path.name}",
-    )
+    first, second = zip(*pairs, strict=True)
+    subsets = np.full(len(gold), path.stem)
+    source = f"file {path.name}"
+    return SentencePairs(path.stem, "all", first, second, np.array(gold), subsets, source=source)
+
+
+def _clean(cell: str | None) -> str:
+    return (cell or "").replace(_MARK, "").strip()
 
 
 def _sentence(path: Path, number: int, which: str, cell: Any) -> str:
     """Give a sentence of a pair.  Half a pair would be scored against the vector of nothing."""
-    if isinstance(cell, str) and cell.strip():
-        return cell.strip()
-    met = "empty" if cell is None or isinstance(cell, str) else f"{cell!r}, no text"
+    if isinstance(cell, str) and (text := _clean(cell)):
+        return text
+    met = "empty" if isinstance(cell, str) or cell is None else f"{cell!r}, no text"
     raise ValueError(
         f"{path.name}, row {number}: a sentence is missing (the {which} is {met}). Fill it in, or "
         "delete the row."
     )
-
-
-def _column(path: Path, kind: str, head: list[str], column: str | None) -> str:
-    if column is not None:
-        if column not in head:
-            raise ValueError(f"{path.name} has no column {column!r}; it has {', '.join(head)}.")
-        return column
-    named = [name for name in head if name.lower() in _TEXT_NAMES]
-    if len(named) == 1:
-        return named[0]
-    if len(head) == 1 and kind in (".parquet", ".jsonl"):  # whose columns always have names
-        return head[0]
-    if len(head) == 1:
-        raise ValueError(
-            f"{path.name} has one column, and its first line, {head[0]!r}, is no usual name of "
-            "one. If it is the header, call it 'sentence' or name it (column=..., on the command "
-            "line --column); if it is a sentence, write the line 'sentence' above it, or save the "
-            "file as .txt."
-        )
-    raise ValueError(
-        f"{path.name} has the columns {', '.join(head)}: say which one holds the sentences "
-        "(column=..., on the command line --column)."
-    )
-
-
-def _pair_columns(
-    path: Path, head: list[str], rows: list[dict[str, Any]], columns: Sequence[str] | None
-) -> list[str] | None:
-    """Give the three columns, or None where the first row is no header."""
-    if columns is not None:
-        if len(columns) != 3:
-            raise ValueError(
-                f"columns has {len(columns)} names; give two sentences and the rating."
-            )
-        for name in columns:
-            if name not in head:
-                raise ValueError(f"{path.name} has no column {name!r}; it has {', '.join(head)}.")
-        return list(columns)
-    found = []
-    for names in (_FIRST_NAMES, _SECOND_NAMES, _GOLD_NAMES):
-        there = [name for name in head if name.lower() in names]
-        if len(there) > 1:
-            raise ValueError(
-                f"{path.name} has the columns {', '.join(head)}: {' and '.join(there)} would both "
-                "do. Say which three to take: the two sentences and the rating (columns=..., on "
-                "the command line --columns)."
-            )
-        found.append(there[0] if there else None)
-    if all(found):
-        return [str(name) for name in found]
-    if len(head) == 3 and not any(found) and any(_is_number(name) for name in head):
-        return None
-    lacking = [
-        what
-        for what, name in zip(("first sentence", "second sentence", "rating"), found, strict=True)
-        if name is None
-    ]
-    raise ValueError(
-        f"{path.name} has the columns {', '.join(head)}; none was found for the "
-        f"{' and the '.join(lacking)}. Call them sentence1, sentence2 and score, or name them "
-        "(columns=..., on the command line --columns)."
-    )
-
-
-def _guess_pair_columns(path: Path, head: list[str], rows: list[dict[str, Any]]) -> list[str]:
-    numeric = [name for name in head if _is_number(rows[0][name])]
-    if len(numeric) != 1:
-        raise ValueError(f"{path.name}: which of the three columns is the rating? Add a header.")
-    return [name for name in head if name != numeric[0]] + numeric
 
 
 def _is_number(cell: Any) -> bool:
@@ -296,24 +250,46 @@ def _is_number(cell: Any) -> bool:
 def _rating(path: Path, number: int, cell: Any) -> float:
     if _is_number(cell):
         return float(cell)
-    hint = ""
-    if isinstance(cell, str) and _is_number(cell.replace(",", ".")):
-        hint = " A decimal comma? Write a point."
+    comma = isinstance(cell, str) and _is_number(cell.replace(",", "."))
+    hint = " A decimal comma? Write a point." if comma else ""
     raise ValueError(f"{path.name}, row {number}: the rating {cell!r} is not a number.{hint}")
 
 
-FORMATS = (".txt", ".tsv", ".csv", ".jsonl", ".parquet")
-"""Endings that are understood."""
+def _columns(
+    path: Path, head: list[str], wanted: dict[str, str], named: Sequence[str] | None
+) -> list[str]:
+    """Give the columns that are named, or that go by a usual name."""
+    option = "column" if len(wanted) == 1 else "columns"
+    if named is not None and len(named) != len(wanted):
+        raise ValueError(f"columns has {len(named)} names; give two sentences and the rating.")
+    for name in named or ():
+        if name not in head:
+            raise ValueError(f"{path.name} has no column {name!r}; it has {', '.join(head)}.")
+    if named is not None:
+        return list(named)
+    found = []
+    usual = " and ".join(names.split()[0] for names in wanted.values())
+    for what, names in wanted.items():
+        there = [name for name in head if name.lower() in names.split()]
+        if len(there) != 1:
+            met = f"{' and '.join(there)} would both do" if there else "none was found"
+            hint = " If the first line is a sentence, write 'sentence' above it, or save as .txt."
+            raise ValueError(
+                f"{path.name} has the columns {', '.join(map(repr, head))}: {met} for the {what}. "
+                f"Call them {usual}, or name them ({option}=..., on the command line --{option})."
+                + (hint if len(head) == 1 else "")
+            )
+        found += there
+    return found
 
 
-def kind_of(path: Path) -> str:
+def _kind(path: Path) -> str:
     """Give the ending of a file that can be read, in small letters; else say what is wrong."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path.name!r} at the place you named.")
     if path.is_dir():
         raise ValueError(f"{path.name!r} is a folder; name a file.")
-    kind = path.suffix.lower()
-    if kind not in FORMATS:
+    if (kind := path.suffix.lower()) not in FORMATS:
         raise ValueError(
             f"{path.name}: the ending {path.suffix or '(none)'!r} is not one of "
             f"{', '.join(FORMATS)}. An Excel sheet can be saved as CSV (UTF-8)."
@@ -322,173 +298,136 @@ def kind_of(path: Path) -> str:
 
 
 def _text(path: Path) -> str:
+    """Read a text file in UTF-8, or say what it is instead."""
     data = path.read_bytes()
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ValueError(f"{path.name} is UTF-16 (Excel's 'Unicode text'). Save it as UTF-8.")
-    if data.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"\x1f\x8b")):
+    if data.startswith(_NO_TEXT):
         raise ValueError(
-            f"{path.name} is a workbook or an archive, whatever its ending says. Save the sheet as "
-            "CSV (UTF-8), or unpack the archive."
+            f"{path.name} is a workbook, an archive or a PDF, whatever its ending says. Save the "
+            "sheet as CSV (UTF-8), or unpack the archive."
         )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        guess = data[error.start : error.start + 1].decode("windows-1252", errors="replace")
+        number = data.count(b"\n", 0, error.start) + 1
+        line = data.split(b"\n")[number - 1][:200]
+        readings = []
+        for encoding in _ENCODINGS:
+            with suppress(UnicodeDecodeError):
+                readings.append(f"{line.decode(encoding)[:60]!r} in {encoding}")
         raise ValueError(
-            f"{path.name}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8 (in "
-            f"Windows-1252 it would be {guess!r}). Save the file as UTF-8, for example by "
-            f"iconv -f WINDOWS-1252 -t UTF-8."
+            f"{path.name}, line {number}: byte 0x{data[error.start]:02x} is not UTF-8. The line "
+            f"would read {', '.join(readings)}. Save the file as UTF-8, for example by iconv -f "
+            "ENCODING -t UTF-8 with the one that reads right."
         ) from None
     if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise ValueError(f"{path.name}, line {line} holds a NUL character: is this a text file?")
+        number = text.count("\n", 0, text.index("\0")) + 1
+        raise ValueError(f"{path.name}, line {number} holds a NUL character: is this a text file?")
     return text
 
 
-def read_lines(path: Path) -> list[str]:
-    """Read the lines of a text file in UTF-8, without their ends."""
+def _lines(path: Path) -> list[str]:
     # Not splitlines(): it would also split at U+2028 and at control characters inside a sentence.
-    text = _text(path).replace("\r\n", "\n").replace("\r", "\n")
-    lines = text.split("\n")
+    lines = re.split(_LINE_END, _text(path))
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def read_table(
-    path: Path, kind: str, *, header: bool = True
-) -> tuple[list[str], list[dict[str, Any]], list[int]]:
-    """Give the column names, the rows and the number of each row.
+def _table(path: Path, kind: str) -> pd.DataFrame:
+    """Read a table, with None for what is missing; its index counts the rows of the file from 1.
 
-    A blank record is a row whose cells are all empty or, in JSON lines, missing: whoever counts
-    rows finds them where they stand in the file.
+    A blank record is a row of empty cells: whoever counts rows finds them where they stand.
     """
-    if kind == ".parquet":
-        return _parquet(path)
-    if kind == ".jsonl":
-        return _jsonl(path)
-    if kind == ".tsv":  # quoting off: a lone quotation mark is a character like any other
-        cells = [line.split("\t") for line in read_lines(path)]
-        numbers = list(range(1, len(cells) + 1))
-    else:
-        reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
-        cells, numbers = [], []
-        try:
-            for row in reader:
-                cells.append(row)
-                numbers.append(reader.line_num)
-        except csv.Error as error:
-            raise ValueError(
-                f"{path.name}, line {reader.line_num}: {error}. Quotation marks in a CSV must be "
-                "paired and doubled inside a cell; or save it as TSV, where they mean nothing."
-            ) from None
-    filled = [any(cell.strip() for cell in row) for row in cells]
-    if not any(filled):
+    readers = {".parquet": _parquet, ".jsonl": _json_lines}
+    table = readers.get(kind, _delimited)(path)
+    head = table.columns.tolist()
+    if twice := [name for name in head if head.count(name) > 1]:
+        raise ValueError(f"{path.name} has two columns called {twice[0]!r}; rename one.")
+    return table.astype(object).where(table.notna(), None)
+
+
+def _delimited(path: Path) -> pd.DataFrame:
+    """Read a CSV, or a TSV without quoting."""
+    import pandas as pd
+
+    text = _text(path).replace(_MARK, "")
+    comma = path.suffix.lower() == ".csv"
+    separator, advice = (",", _CSV) if comma else ("\t", _PLAIN_TSV)
+    # Excel writes, and obeys, a first line that names the separator.
+    if named := re.match(rf'"?sep=(.)"?[\t,;]*(?:{_LINE_END})', text):
+        separator = named[1]
+    body = re.sub(r"\A(?:[\s,;]*[\r\n])?", "", text[named.end() if named else 0 :])
+    if not body.strip():
         raise ValueError(f"{path.name} is empty: it has no header and no row.")
-    start = filled.index(True)
-    first, width = cells[start], len(cells[start])
-    if kind == ".csv" and width == 1 and set(first[0]) & {";", "\t"}:
+    above = len(re.findall(_LINE_END, text[: len(text) - len(body)]))
+    first = re.split(_LINE_END, body, maxsplit=1)[0]
+    if comma and separator not in first and re.search("[;\t]", first):
         raise ValueError(
-            f"{path.name} has no comma in its first line, {first[0]!r}: it looks separated "
-            "by semicolons or tabs, as some versions of Excel write it. Put commas, or save it as "
+            f"{path.name} has no comma in its first line, {first!r}: it looks separated by "
+            "semicolons or tabs, as some versions of Excel write it. Put commas, or save it as "
             ".tsv with tabs."
         )
-    if kind == ".tsv":
-        _refuse_quoting(path, cells, numbers, start)
-    rows = []
-    for row, n, some in zip(cells, numbers, filled, strict=True):
-        if some and len(row) != width:
+    if not comma and (quoted := _QUOTED.search(re.sub(_LINE_END, "\n", body))):
+        number = above + body.count("\n", 0, quoted.start()) + 1
+        raise ValueError(f"{path.name}, line {number}: {quoted[0]!r} is quoted. {_PLAIN_TSV}")
+    limit = csv.field_size_limit(2**31 - 1)  # a cell may be a whole document
+    try:
+        # Python's engine: the other one mends quotation marks and fills short rows in silence.
+        table = pd.read_csv(
+            io.StringIO(body, newline=""), sep=separator, engine="python", header=None, dtype=str,
+            quoting=csv.QUOTE_MINIMAL if comma else csv.QUOTE_NONE,
+            keep_default_na=False, skip_blank_lines=False,
+        )  # fmt: skip
+    except (pd.errors.ParserError, csv.Error) as error:
+        from_line = f" (counted from line {above + 1})" if above else ""
+        raise ValueError(f"{path.name}: {error}{from_line}. {advice}") from None
+    finally:
+        csv.field_size_limit(limit)
+    for row in np.flatnonzero(table.isna().any(axis=1)):
+        cells = table.iloc[row].dropna()
+        if cells.str.strip().any():  # and is no blank line
             raise ValueError(
-                f"{path.name}, line {n} has {len(row)} columns; the first line has {width}."
+                f"{path.name}, line {above + row + 1} has {len(cells)} columns; the first line has "
+                f"{table.shape[1]}. {advice}"
             )
-        rows.append(row if some else [""] * width)
-    rows, numbers = rows[start:], numbers[start:]
-    if header:
-        head = [name.strip() for name in first]
-        rows, numbers = rows[1:], numbers[1:]
-        twice = [name for name in head if head.count(name) > 1]
-        if twice:
-            raise ValueError(f"{path.name} has two columns called {twice[0]!r}; rename one.")
-    else:
-        head = [f"column {k}" for k in range(1, width + 1)]
-    return head, [dict(zip(head, row, strict=True)) for row in rows], numbers
+    table.index += above + 1
+    table.columns = pd.Index(table.iloc[0].str.strip().tolist())
+    return table.iloc[1:]
 
 
-def _refuse_quoting(path: Path, cells: list[list[str]], numbers: list[int], start: int) -> None:
-    """Refuse a TSV that was written with a CSV's quoting: it is read without."""
-    width = len(cells[start])
-    # A header of quoted names: every cell of the file is quoted.
-    shown = cells[start][0] if all(map(_is_enclosed, cells[start])) else None
-    line = numbers[start]
-    for row, n in zip(cells, numbers, strict=True):
-        for cell in row if shown is None else ():
-            inside = cell[1:-1]
-            doubled = '""' in inside and '"' not in inside.replace('""', "")
-            # A cell that was cut at a tab or a line end in it opens, or closes, a quotation.
-            cut = len(row) != width and cell.count('"') % 2 and '"' in (cell[:1], cell[-1:])
-            if (_is_enclosed(cell) and doubled) or cut:
-                shown, line = cell, n
-    if shown is not None:
-        raise ValueError(
-            f"{path.name}, line {line}: {_short(shown)} is quoted as in a CSV, but in a TSV a "
-            "quotation mark is a character like any other. Write the file without quoting and "
-            "without tabs or line ends in a sentence, or with commas as .csv, where quoting is "
-            "understood (pandas: frame.to_csv('name.csv', index=False))."
-        )
+def _json_lines(path: Path) -> pd.DataFrame:
+    import pandas as pd
 
-
-def _is_enclosed(cell: str) -> bool:
-    return len(cell) > 2 and cell[0] == cell[-1] == '"'
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")
-
-
-def _jsonl(path: Path) -> tuple[list[str], list[dict[str, Any]], list[int]]:
     rows: list[dict[str, Any]] = []
-    numbers: list[int] = []
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            rows.append({})
-            numbers.append(number)
-            continue
+    for number, line in enumerate(_lines(path), start=1):
         try:
-            value = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ValueError(f"{path.name}, line {number} is not JSON: {error}") from None
-        if "\\ud" in line.lower() and _has_surrogate(value):
+            value = json.loads(text) if (text := _clean(line)) else {}
+            value = {"sentence": value} if isinstance(value, str) else value
+            if not isinstance(value, dict):
+                raise ValueError('neither an object such as {"sentence": "..."} nor a string')
+            if "\\u" in line:  # half an emoji cannot be written
+                json.dumps(value, ensure_ascii=False).encode()
+        except (ValueError, RecursionError) as error:
             raise ValueError(
-                f"{path.name}, line {number} holds half of a character (a lone surrogate such as "
-                "\\ud83d): it was cut in the middle of an emoji. Write the line anew."
-            )
-        if isinstance(value, str):
-            value = {"sentence": value}
-        if not isinstance(value, dict):
-            raise ValueError(
-                f"{path.name}, line {number} is neither an object such as "
-                '{"sentence": "..."} nor a string.'
-            )
+                f"{path.name}, line {number} is not JSON as it should be: {error}. Write it anew: "
+                "one object or string a line, in UTF-8. A list, or an object over several lines, "
+                "is no JSON lines (jq -c '.[]' makes them of a list)."
+            ) from None
         rows.append(value)
-        numbers.append(number)
-    head = list(dict.fromkeys(key for row in rows for key in row))
-    if not head:
+    if not any(rows):
         raise ValueError(f"{path.name} holds no sentence: every line is empty.")
-    return head, rows, numbers
+    return pd.DataFrame(rows, index=range(1, len(rows) + 1), dtype=object)
 
 
-def _has_surrogate(value: Any) -> bool:
-    text = json.dumps(value, ensure_ascii=False)
-    return any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _parquet(path: Path) -> tuple[list[str], list[dict[str, Any]], list[int]]:
-    import pyarrow.lib
-    import pyarrow.parquet as pq
+def _parquet(path: Path) -> pd.DataFrame:
+    import pandas as pd
 
     try:
-        table = pq.read_table(path)
-    except (pyarrow.lib.ArrowException, OSError) as error:
+        table = pd.read_parquet(path)
+    except (ValueError, TypeError, KeyError, OSError) as error:  # Arrow's errors are of these types
         reason = str(error).splitlines()[0]
         raise ValueError(f"{path.name} cannot be read as Parquet: {reason}") from None
-    rows: list[dict[str, Any]] = table.to_pylist()
-    return list(table.column_names), rows, list(range(1, len(rows) + 1))
+    table = table.reset_index(drop=table.index.names == [None])  # a named index is a column
+    table.index += 1
+    table.columns = table.columns.map(str)
+    return table

@@ -10,26 +10,21 @@ import logging
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow_lite.datasets.download import check_data_dir, find_files
 from bertflow_lite.datasets.pairs import fingerprint_of
 from bertflow_lite.datasets.reading import read_labels, read_table
-from bertflow_lite.files import cache_dir, tidy_path
-from bertflow_lite.hub import cached_file, fetch_file
+from bertflow_lite.datasets.source import HubFile, Source, check_count
 
-__all__ = ["QNLI_COUNTS", "QuestionPairs", "find_qnli", "load_qnli"]
+__all__ = ["QNLI_FILES", "QuestionPairs", "load_qnli", "source_of"]
 
-QNLI_COUNTS = {"train": 104_743, "dev": 5_463}
-"""Pairs of each split, in GLUE's second release of QNLI."""
-QNLI_REPO = "nyu-mll/glue"
-_HUB_FILES = {
-    "train": "qnli/train-00000-of-00001.parquet",
-    "dev": "qnli/validation-00000-of-00001.parquet",
+QNLI_FILES = {
+    "train": HubFile("nyu-mll/glue", "qnli/train-00000-of-00001.parquet", 104_743),
+    "dev": HubFile("nyu-mll/glue", "qnli/validation-00000-of-00001.parquet", 5_463),
 }
+"""Each split on the hub, and its pairs in GLUE's second release of QNLI."""
 _LABELS = ("entailment", "not_entailment")  # the hub writes their positions, 0 and 1
 _log = logging.getLogger(__name__)
 
@@ -92,17 +87,10 @@ class QuestionPairs:
         )
 
 
-def find_qnli(
-    split: str = "dev", data_dir: str | os.PathLike[str] | None = None
-) -> tuple[str, Path | None, list[str]]:
-    """Look for a split without a connection: the place, its file, why earlier places failed."""
+def source_of(split: str = "dev") -> Source:
+    """Say where a split may lie."""
     file = f"qnli/{split}.tsv"
-    inside, then = ("", ".."), {"the cache": cache_dir()}
-    place, folder, reasons = find_files([file], data_dir, inside=inside, then=then)
-    if folder is not None:
-        return place, folder / file, reasons
-    path = cached_file(QNLI_REPO, _HUB_FILES[split])
-    return ("the hub's cache" if path else "", path, reasons)
+    return Source(f"qnli ({split})", (file,), (QNLI_FILES[split],), f"{file} in it or beside it")
 
 
 def load_qnli(
@@ -149,28 +137,15 @@ def load_qnli(
         If the hub refuses, or cannot be reached.
     """
     wanted = {"validation": "dev"}.get(split, split)
-    if wanted not in QNLI_COUNTS:
+    if wanted not in QNLI_FILES:
         raise ValueError(f"qnli has no split {split!r} with labels; it has train and dev.")
-    check_data_dir(data_dir)
-    place, path, reasons = find_qnli(wanted, data_dir)
-    if path is None and download:
-        place, path = "the hub", fetch_file(QNLI_REPO, _HUB_FILES[wanted], revision=revision)
-    if path is None:
-        raise FileNotFoundError(
-            f"qnli ({wanted}) was not found: {'; '.join(reasons)}. One of these will help: set "
-            f"BERTFLOW_DATA (or data_dir) to a folder that has qnli/{wanted}.tsv in it or beside "
-            f"it; copy that file to {tidy_path(cache_dir() / 'qnli')}; or call load_qnli("
-            f"{wanted!r}, download=True) (on the command line: --download), which fetches it from "
-            f"the hub ({QNLI_REPO})."
-        )
-    titles = ("question", "sentence", "label")
-    questions, sentences, texts = read_table(path, titles)
+    home = QNLI_FILES[wanted]
+    commits = {home.repo: revision} if revision else None
+    call = f"load_qnli({wanted!r}, download=True)"
+    place, (path,), _ = source_of(wanted).get(call, data_dir, download, revision=commits)
+    questions, sentences, texts = read_table(path, ("question", "sentence", "label"))
     labels = np.array(read_labels(texts, path, _LABELS), dtype=np.intp) == 0
-    if check_counts and len(labels) != QNLI_COUNTS[wanted]:
-        raise ValueError(
-            f"qnli {wanted} has {len(labels)} pairs here ({path.name}), where the official file "
-            f"has {QNLI_COUNTS[wanted]}; scores on it would not be comparable. Take a complete "
-            "copy, written without quoting, or pass check_counts=False to use this one as it is."
-        )
+    if check_counts:
+        check_count(f"qnli {wanted} has {len(labels)} pairs", len(labels), home.pairs)
     _log.info("qnli (%s): %d pairs from %s", wanted, len(labels), place)
     return QuestionPairs(tuple(questions), tuple(sentences), labels, place, wanted)

@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from bertflow_lite.files import tidy_path
+
 __all__ = ["read_labels", "read_lines", "read_scores", "read_table"]
 
 _SMALL = 1 << 24  # bytes: up to this, no unpacked file is too large
@@ -66,7 +68,7 @@ def _read_parquet(path: Path, titles: list[str]) -> list[list[str]]:
     except (pyarrow.lib.ArrowException, KeyError, OSError) as error:
         raise ValueError(
             f"{_tidy_name(path)} is damaged or has not the columns {', '.join(titles)} ({error}). "
-            "Remove it and fetch it anew."
+            f"Delete {tidy_path(path.resolve())} and call again to fetch it anew."
         ) from error
 
 

@@ -4,8 +4,8 @@ The real sets are the benchmarks of the paper's Tables 2 and 3 (section 4.1), re
 that SentEval made common. ``mini-sts`` is this project's own: it comes with the package and is
 for running things live, not for comparing models.
 
-Sets of other kinds have modules of their own (`qnli`, `nli_data`, `word_similarity`, `lee`);
-`list_datasets` lists them all.
+Sets of other kinds have modules of their own (`qnli`, `nli`, `gensim_sets`); `list_datasets` lists
+them all.
 """
 
 from __future__ import annotations
@@ -13,23 +13,19 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from bertflow_lite.datasets.download import (
-    Verify,
-    check_data_dir,
-    download_sts,
-    find_files,
-    sts_url,
-)
+from bertflow_lite.datasets.download import ARCHIVE, unpack_sts
 from bertflow_lite.datasets.own_files import FORMATS
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.reading import _pick, read_lines, read_scores, read_table
-from bertflow_lite.files import cache_dir, data_file, tidy_path
+from bertflow_lite.datasets.source import Source, check_count
+from bertflow_lite.files import data_file
 
-__all__ = ["COUNTS", "DATASETS", "FILES", "check_count", "files_of", "load_sts", "read_part"]
+__all__ = ["COUNTS", "DATASETS", "FILES", "load_sts"]
 
 Rows = tuple[list[str], list[str], list[float]]
 # Official numbers of scored pairs: STS12-16 by subset (all of it test data), the others by split.
@@ -79,15 +75,15 @@ def files_of(name: str, part: str) -> list[str]:
     return [f"{folder}/STS.input.{part}.txt", f"{folder}/STS.gs.{part}.txt"]
 
 
-def read_part(downstream: Path, name: str, part: str) -> Rows:
+def read_part(paths: Sequence[Path], name: str) -> Rows:
     """Read one split of STS-B or SICK-R, or one subset of STS12-16.
 
     Parameters
     ----------
-    downstream : Path
-        The folder that holds ``STS`` and ``SICK``.
-    name, part : str
-        A key of `COUNTS` and one of its keys.
+    paths : sequence of Path
+        Its files, in the order of `files_of`.
+    name : str
+        A key of `COUNTS`.
 
     Raises
     ------
@@ -95,7 +91,6 @@ def read_part(downstream: Path, name: str, part: str) -> Rows:
         If a line lacks a column or a score, a file is not UTF-8, or an input file and its gold
         file differ in length.
     """
-    paths = [downstream / file for file in files_of(name, part)]
     if name in FILES:
         columns = read_table(paths[0], _COLUMNS[name])
         return columns[0], columns[1], read_scores(columns[2], paths[0], 1 + (name == "sick-r"))
@@ -122,16 +117,6 @@ def _read_input_and_gold(input_path: Path, gold_path: Path) -> Rows:
     return rows
 
 
-def check_count(name: str, part: str, count: int) -> None:
-    """Raise ValueError where a part has not its official number of scored pairs."""
-    if count != COUNTS[name][part]:
-        raise ValueError(
-            f"{name} {part} has {count} scored pairs here, where the official file has "
-            f"{COUNTS[name][part]}; scores on it would not be comparable. Take a complete copy, or "
-            "pass check_counts=False to use this one as it is."
-        )
-
-
 _log = logging.getLogger(__name__)
 DATASETS: tuple[str, ...] = ("mini-sts", *COUNTS)
 """The names that `load_sts` knows."""
@@ -145,7 +130,6 @@ def load_sts(
     download: bool = False,
     progress: bool = True,
     check_counts: bool = True,
-    verify: Verify | None = None,
 ) -> SentencePairs:
     """Load a set of sentence pairs.
 
@@ -169,8 +153,6 @@ def load_sts(
         Show a progress bar while fetching.
     check_counts : bool, default True
         Insist on the official number of scored pairs.
-    verify : {"sha256", "counts"}, optional
-        How strictly a download is checked; see `bertflow_lite.datasets.download.download_sts`.
 
     Returns
     -------
@@ -184,6 +166,8 @@ def load_sts(
         `own_files.read_pairs`), or a file is not as it should be.
     FileNotFoundError
         If the set is not found; the message says what would help.
+    PermissionError, ConnectionError
+        With ``download=True``: if the hub refuses, or cannot be reached.
 
     Examples
     --------
@@ -197,34 +181,25 @@ def load_sts(
     name, split = _resolve(name, split)
     if name == "mini-sts":
         return _load_mini_sts()
-    check_data_dir(data_dir)
     parts = _parts(name, split)
-    files = [file for part in parts for file in files_of(name, part)]
-    place, folder, reasons = _find(files, data_dir)
-    if folder is None and download:
-        place, folder = "the cache", download_sts(files, verify=verify, progress=progress)
-    if folder is None:
-        raise FileNotFoundError(
-            f"{name} ({split}) was not found: {'; '.join(reasons)}. One of these will help: set "
-            "BERTFLOW_DATA (or data_dir) to a folder in SentEval's layout, with downstream/STS and "
-            f"downstream/SICK in it; copy that folder to {tidy_path(cache_dir() / 'senteval')}; or "
-            f"call load_sts({name!r}, download=True) (on the command line: --download), which "
-            f"fetches it from {sts_url()}."
-        )
+    call = f"load_sts({name!r}, download=True)"
+    found = source_of(name, split).get(call, data_dir, download, progress=progress)
     sentences1: list[str] = []
     sentences2: list[str] = []
     gold: list[float] = []
     subsets: list[str] = []
+    paths = iter(found.paths)
     for part in parts:
-        first, second, scores = read_part(folder, name, part)
+        first, second, scores = read_part([next(paths) for _ in files_of(name, part)], name)
         if check_counts:
-            check_count(name, part, len(scores))
+            what = f"{name} {part} has {len(scores)} scored pairs"
+            check_count(what, len(scores), COUNTS[name][part])
         sentences1 += first
         sentences2 += second
         gold += scores
         # The splits of one set are no subsets: STS-B and SICK-R are scored as a whole.
         subsets += [name if name in FILES else part] * len(scores)
-    _log.info("%s (%s): %d pairs from %s", name, split, len(gold), place)
+    _log.info("%s (%s): %d pairs from %s", name, split, len(gold), found.place)
     return SentencePairs(
         name,
         split,
@@ -232,7 +207,7 @@ def load_sts(
         tuple(sentences2),
         np.array(gold, dtype=np.float64),
         np.array(subsets, dtype=np.str_),
-        source=place,
+        source=found.place,
     )
 
 
@@ -275,12 +250,17 @@ def _parts(name: str, split: str) -> list[str]:
     return [split] if name in FILES and split != "all" else list(COUNTS[name])
 
 
-def _find(
-    files: list[str], data_dir: str | os.PathLike[str] | None
-) -> tuple[str, Path | None, list[str]]:
-    """Return the first place that has all `files`, its folder, and why earlier ones failed."""
-    inside = ("downstream", "senteval/downstream", "")
-    return find_files(files, data_dir, inside=inside, then={"the cache": cache_dir() / "senteval"})
+def source_of(name: str, split: str = "all") -> Source:
+    """Say where the files of a split may lie."""
+    return Source(
+        f"{name} ({split})",
+        tuple(file for part in _parts(name, split) for file in files_of(name, part)),
+        (ARCHIVE,),
+        "downstream/STS and downstream/SICK in it (SentEval's layout)",
+        inside=("downstream", "senteval/downstream", ""),
+        kept="senteval",
+        unpack=unpack_sts,
+    )
 
 
 def _load_mini_sts() -> SentencePairs:

@@ -26,7 +26,7 @@ from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.folder import read_model, read_tokenizer
 from bertflow_lite.encoders.random_models import is_random_name, load_random
 from bertflow_lite.files import cache_dir, data_file
-from bertflow_lite.hub import cached_model, fetch_model
+from bertflow_lite.hub import hub_model
 
 __all__ = [
     "PACKAGED_MODELS",
@@ -78,15 +78,14 @@ def load_model(
     ----------
     name : str or path
         ``"minilm"``, ``"smollm2"``, ``"mini-bert"``, a folder with a transformers model, or a hub
-        id.  ``"random-minilm[:SEED]"``, ``"random-mini[:SEED]"`` (the shape of ``"mini-bert"``) and
-        ``"random-bert-WIDTHxBLOCKS[:SEED]"`` are the control: a network with random weights, which
-        has learned nothing (`random_models.load_random`).
+        id.  ``"random-minilm[:SEED]"`` and ``"random-bert-WIDTHxBLOCKS[:SEED]"`` are the control:
+        a network with random weights, which has learned nothing (`random_models.load_random`).
     device : str or torch.device, optional
         Default: `find_device`.
     dtype : torch.dtype, default torch.float32
         Type of the weights in memory.
     download : bool, default False
-        Allow a hub id that is not in the local hub cache to be fetched.
+        Ask the hub for an id, and fetch what its cache lacks or has in an older version.
 
     Returns
     -------
@@ -149,23 +148,15 @@ def model_folder(name: str, *, download: bool = False) -> Path:
 
 def _hub_folder(name: str, download: bool) -> Path:
     """Folder of a hub model that was fetched before, or is fetched now if that is allowed."""
-    found = cached_model(name)
-    if found is None and not download:
-        advice = "Pass download=True (command line: --download) to fetch it from the hub."
-        raise _not_found(name, advice)
     try:
-        return found or fetch_model(name)
+        return hub_model(name, download=download)
     except FileNotFoundError as error:
-        raise _not_found(name, str(error)) from error
-
-
-def _not_found(name: str, advice: str) -> FileNotFoundError:
-    close = difflib.get_close_matches(name.lower(), PACKAGED_MODELS, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    return FileNotFoundError(
-        f"no model {name!r} here: it is not a packaged model ({', '.join(PACKAGED_MODELS)}), "
-        f"not a folder, and not in the local hub cache.{hint} {advice}"
-    )
+        close = difflib.get_close_matches(name.lower(), PACKAGED_MODELS, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise FileNotFoundError(
+            f"no model {name!r} here: it is not a packaged model ({', '.join(PACKAGED_MODELS)}) "
+            f"and not a folder.{hint} On the hub: {error}"
+        ) from error
 
 
 def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:

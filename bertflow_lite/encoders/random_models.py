@@ -1,7 +1,6 @@
 """Transformers with random weights: what can be had from a network that has learned nothing.
 
-Three kinds of names.  ``random-minilm[:SEED]`` has the shape of the packaged MiniLM.
-``random-mini[:SEED]`` is mini-bert before its first training step, drawn as its recipe says.
+Two kinds of names.  ``random-minilm[:SEED]`` has the shape of the packaged MiniLM.
 ``random-bert-WIDTHxBLOCKS[:SEED]`` is a BERT of any shape, for instance ``random-bert-768x12:3``.
 All use MiniLM's tokenizer, which has BERT's own 30,522 wordpieces.
 """
@@ -13,7 +12,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from bertflow_lite.encoders.folder import read_tokenizer
@@ -23,7 +21,6 @@ __all__ = ["is_random_name", "load_random"]
 INITIAL_STD = 0.02  # of every weight in BERT; biases start at 0, layer norms at the identity
 _BERT_NAME = re.compile(r"random-bert-(\d+)x(\d+)(?::(\d+))?")
 _MINILM_NAME = re.compile(r"random-minilm(?::(\d+))?")
-_MINI_NAME = re.compile(r"random-mini(?::(\d+))?")
 
 
 def is_random_name(name: str) -> bool:
@@ -37,12 +34,10 @@ def load_random(name: str, folder: str, dtype: torch.dtype = torch.float32) -> t
     Parameters
     ----------
     name : str
-        ``"random-minilm[:SEED]"``, ``"random-mini[:SEED]"`` or
-        ``"random-bert-WIDTHxBLOCKS[:SEED]"``; the seed is 0 where it is left out.  A
-        ``random-mini`` is what pre-training starts from with that seed, without the prediction
-        head.  Every weight matrix and embedding of a ``random-bert`` is drawn from N(0, 0.02^2),
-        as before BERT's training, by a generator of its own that is seeded with the seed and the
-        tensor's name.  So the weights are the same on every machine, and a network of
+        ``"random-minilm[:SEED]"`` or ``"random-bert-WIDTHxBLOCKS[:SEED]"``; the seed is 0 where it
+        is left out.  Every weight matrix and embedding of a ``random-bert`` is drawn from
+        N(0, 0.02^2), as before BERT's training, by a generator of its own that is seeded with the
+        seed and the tensor's name.  So the weights are the same on every machine, and a network of
         few blocks is the beginning of the one with more: hidden state k of ``random-bert-384x12``
         is the last hidden state of ``random-bert-384xk``.
     folder : str
@@ -57,7 +52,7 @@ def load_random(name: str, folder: str, dtype: torch.dtype = torch.float32) -> t
     Raises
     ------
     ValueError
-        If the name is not of one of the three forms, or the width does not divide into heads.
+        If the name is not of one of the two forms, or the width does not divide into heads.
     """
     from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 
@@ -76,11 +71,6 @@ def load_random(name: str, folder: str, dtype: torch.dtype = torch.float32) -> t
         with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it is
             model = BertModel(config, add_pooling_layer=False)
         _draw(model, int(shape[3] or 0))
-    elif shape := _MINI_NAME.fullmatch(name):
-        from bertflow_lite.experiments.pretraining.recipe import RECIPES, make_masked_model
-
-        counts = np.zeros(len(tokenizer), dtype=np.int64)  # they only set the bias of the head
-        model = make_masked_model(RECIPES["mini"], tokenizer, counts, int(shape[1] or 0)).bert
     elif shape := _MINILM_NAME.fullmatch(name):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(shape[1] or 0))
@@ -90,9 +80,8 @@ def load_random(name: str, folder: str, dtype: torch.dtype = torch.float32) -> t
             model = AutoModel.from_config(config, trust_remote_code=False)
     else:
         raise ValueError(
-            f"{name!r} is no random model: write random-bert-WIDTHxBLOCKS, random-minilm or "
-            "random-mini, and after a colon the seed, which must be a whole number, as in "
-            "random-bert-384x6:1."
+            f"{name!r} is no random model: write random-bert-WIDTHxBLOCKS or random-minilm, and "
+            "after a colon the seed, which must be a whole number, as in random-bert-384x6:1."
         )
     made: Any = model
     return made.to(dtype), tokenizer

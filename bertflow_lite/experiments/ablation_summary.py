@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
+from bertflow_lite.experiments.scoring import format_results
+
 __all__ = [
     "Effect",
     "average_models",
@@ -199,21 +201,7 @@ def best_width(rows: Rows, layers: str) -> str:
 
 def format_test(rows: Rows, aggregation: str = "wmean", style: str = "simple") -> str:
     """Lay test scores out: a row for each layer choice and calibrator, a column for each set."""
-    sets = list(dict.fromkeys(row["data"] for row in rows))
-    lines = []
-    for layers, calibrator in dict.fromkeys((row["layers"], row["calibrator"]) for row in rows):
-        cells, means = [], []
-        for name in sets:
-            values = [
-                row[aggregation]
-                for row in rows
-                if (row["layers"], row["calibrator"], row["data"]) == (layers, calibrator, name)
-            ]
-            means.append(np.mean(values))
-            cells.append(_plus_minus(float(means[-1]), _sd(values) if len(values) > 1 else None))
-        lines.append([layers, calibrator, *cells, f"{np.mean(means):.2f}"])
-    head = ["layers", f"calibrator ({aggregation}, Spearman x 100, test)", *sets, "mean"]
-    return tabulate(lines, head, tablefmt=style, disable_numparse=True)
+    return format_results(rows, aggregation, style, note=", test", average=True)
 
 
 def _plus_minus(value: float, spread: float | None, sign: str = "") -> str:

@@ -12,7 +12,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -147,7 +146,22 @@ class KeptResults:
 
 
 def begin_or_go_on(path: Path, settings: dict[str, Any], overwrite: bool) -> None:
-    """Begin a run, or make sure that the unfinished one beside it is the same."""
+    """Begin a run, or make sure that the one in the folder is the same.
+
+    Parameters
+    ----------
+    path : Path
+        Where the settings are kept.
+    settings : dict
+        All that the result depends on, JSON-able.
+    overwrite : bool
+        Begin anew where another run lies: the folders beside ``path`` go.
+
+    Raises
+    ------
+    ValueError
+        If another run lies there, and ``overwrite`` is False; it names what differs.
+    """
     if path.exists():
         before = json.loads(path.read_text(encoding="utf-8"))
         now = json.loads(json.dumps(settings))
@@ -155,10 +169,15 @@ def begin_or_go_on(path: Path, settings: dict[str, Any], overwrite: bool) -> Non
         if not differ:
             return
         if not overwrite:
+            values = [(key, before.get(key), now.get(key)) for key in differ]
+            what = ", ".join(
+                key if isinstance(old, dict) else f"{key} ({old}, now {new})"
+                for key, old, new in values
+            )
             raise ValueError(
-                f"an unfinished run lies in {path.parent.name!r}, begun with another "
-                f"{', '.join(differ)}. Give the same arguments to finish it, delete that folder, "
-                "or say overwrite=True (command line: --overwrite)."
+                f"another run lies in {path.parent.name!r}, begun with another {what}. Give the "
+                "same arguments to go on with it, name another folder, or say overwrite=True "
+                "(command line: --overwrite) to replace it."
             )
         for entry in path.parent.iterdir():
             if entry.is_dir():
@@ -199,9 +218,11 @@ def random_state_kept() -> Iterator[None]:
         np.random.set_state(numpy)  # noqa: NPY002
 
 
-@contextmanager
+@contextlib.contextmanager
 def stop_requested() -> Iterator[threading.Event]:
     """Note Ctrl-C and SIGTERM instead of acting at once: a step is never left half done.
+
+    A second one acts at once.
 
     Yields
     ------
@@ -212,10 +233,17 @@ def stop_requested() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield event
         return
-    kinds = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(kind, lambda *_: event.set()) for kind in kinds]
+    before = {kind: signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(*_: Any) -> None:
+        event.set()
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+    for kind in before:
+        signal.signal(kind, stop)
     try:
         yield event
     finally:
-        for kind, handler in zip(kinds, before, strict=True):
+        for kind, handler in before.items():
             signal.signal(kind, handler)

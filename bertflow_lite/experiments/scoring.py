@@ -10,13 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +29,7 @@ from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.pooling import layer_label
 from bertflow_lite.experiments.options import AnyEncoder, seeds_for
-from bertflow_lite.files import cache_dir
+from bertflow_lite.files import cache_dir, replacing
 from bertflow_lite.measures.scores import bootstrap_interval, pair_cosines, score_sts
 from bertflow_lite.measures.similarity import Floats
 
@@ -39,11 +37,10 @@ __all__ = [
     "EncodedSet",
     "FitOn",
     "Row",
-    "StsFitOn",
-    "StsResult",
     "Target",
     "bits_per_dim",
     "calibrated",
+    "different_sentences",
     "encode_parts",
     "encode_set",
     "find_similarities",
@@ -53,6 +50,7 @@ __all__ = [
     "merge_seeds",
     "run_sts",
     "scores",
+    "set_name",
     "show_score",
     "sts_target",
     "transform",
@@ -144,6 +142,19 @@ def encode_parts(
         label: dict(zip(parts, np.split(rows, ends), strict=True))
         for label, rows in vectors.items()
     }
+
+
+def different_sentences(pairs: SentencePairs) -> tuple[list[int], list[str]]:
+    """Row of the first occurrence of each different sentence, and the sentences."""
+    first: dict[str, int] = {}
+    for row, text in enumerate(pairs.sentences):
+        first.setdefault(text, row)
+    return list(first.values()), list(first)
+
+
+def set_name(pairs: SentencePairs) -> str:
+    """Name a set and its split; mini-sts has one only."""
+    return pairs.name if pairs.name == "mini-sts" else f"{pairs.name}-{pairs.split}"
 
 
 @dataclass(frozen=True)
@@ -253,42 +264,6 @@ def merge_seeds(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return out
 
 
-StsFitOn = Literal["target", "train", "test"]
-
-
-@dataclass(frozen=True)
-class StsResult:
-    """One score: an encoder's layer choice, calibrated one way, on one set, with one seed.
-
-    ``all``, ``mean`` and ``wmean`` are Spearman x 100 (`score_sts`); ``low`` and ``high`` a 95 %
-    bootstrap interval of ``all``.  ``fitted_on`` counts the sentences that the calibrator saw,
-    repeats included; ``bits_per_dim`` is the flow's loss on them, None for other calibrators.
-    """
-
-    data: str
-    split: str
-    layers: str
-    calibrator: str
-    seed: int
-    all: float
-    mean: float
-    wmean: float
-    low: float
-    high: float
-    n_pairs: int
-    fitted_on: int
-    bits_per_dim: float | None
-    dead_dimensions: int
-    seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the numbers as a dictionary that JSON can hold."""
-        return {
-            key: round(value, 4) if isinstance(value, float) else value
-            for key, value in asdict(self).items()
-        }
-
-
 def run_sts(
     encoder: AnyEncoder,
     data: Sequence[str],
@@ -296,11 +271,11 @@ def run_sts(
     calibrators: Sequence[str],
     *,
     split: str | None = None,
-    fit_on: StsFitOn = "target",
+    fit_on: Literal["target", "train", "test"] = "target",
     seeds: int = 1,
     progress: bool = False,
     download: bool = False,
-) -> Iterable[StsResult]:
+) -> Iterator[dict[str, Any]]:
     """Score an encoder; results come one by one, as they are done.
 
     One forward pass serves all layer choices. The default split is the set's test split.
@@ -309,13 +284,15 @@ def run_sts(
 
     Yields
     ------
-    StsResult
+    dict
+        One score: ``data``, ``split``, ``layers``, ``calibrator``, ``seed``; what `scores` gives;
+        ``n_pairs``; ``fitted_on``, the sentences that the calibrator saw, repeats included;
+        ``bits_per_dim``, the flow's loss on them; ``dead_dimensions`` and ``seconds`` of the fit.
     """
     for name in data:
         pairs = load_sts(name, split, download=download)
-        if fit_on == "test":
-            fitted = pairs.sentences
-        else:
+        fitted = pairs.sentences
+        if fit_on != "test":
             wanted = "all" if fit_on == "target" else "train"
             fitted = load_sts(name, wanted, download=download).sentences
         parts = {"fit": fitted, "score": pairs.sentences}
@@ -326,33 +303,34 @@ def run_sts(
                     model = fit_calibrator(calibrator, vectors["fit"], seed=seed, progress=progress)
                     z = transform(model, vectors["score"])
                     seconds = time.perf_counter() - started
-                    score, interval = score_sts(pairs, z), bootstrap_interval(pairs, z)
-                    yield StsResult(
-                        data=pairs.name,
-                        split=pairs.split,
-                        layers=label,
-                        calibrator=calibrator,
-                        seed=seed,
-                        all=score.all,
-                        mean=score.mean,
-                        wmean=score.wmean,
-                        low=interval.low,
-                        high=interval.high,
-                        n_pairs=score.n_pairs,
-                        fitted_on=len(fitted) if model is not None else 0,
-                        bits_per_dim=bits_per_dim(model, vectors["fit"]),
-                        dead_dimensions=int((~getattr(model, "live_", np.ones(1, bool))).sum()),
-                        seconds=seconds,
-                    )
+                    yield {
+                        "data": pairs.name,
+                        "split": pairs.split,
+                        "layers": label,
+                        "calibrator": calibrator,
+                        "seed": seed,
+                        **scores(pairs, z, interval=True),
+                        "n_pairs": len(pairs),
+                        "fitted_on": len(fitted) if model is not None else 0,
+                        "bits_per_dim": bits_per_dim(model, vectors["fit"]),
+                        "dead_dimensions": int(np.sum(~getattr(model, "live_", np.True_))),
+                        "seconds": round(seconds, 4),
+                    }
 
 
 def format_results(
-    results: Sequence[StsResult], aggregation: str = "all", style: str = "simple"
+    rows: Sequence[Mapping[str, Any]],
+    aggregation: str = "all",
+    style: str = "simple",
+    *,
+    note: str = "",
+    average: bool = False,
 ) -> str:
-    """Lay results out as a table: a row for each layers and calibrator, a column for each set.
+    """Lay scores out as a table: a row for each layers and calibrator, a column for each set.
 
-    The aggregation (all, mean or wmean) is named in the table's corner; the style is one of
-    tabulate's, such as ``"github"`` or ``"latex_booktabs"``.
+    The aggregation (all, mean or wmean) is named in the table's corner, with a note where one is
+    given; the style is one of tabulate's, such as ``"github"`` or ``"latex_booktabs"``. A last
+    column can hold the average over the sets.
 
     Returns
     -------
@@ -361,21 +339,19 @@ def format_results(
     """
     if aggregation not in AGGREGATIONS:
         raise ValueError(f"aggregation is {aggregation!r}; it must be 'all', 'mean' or 'wmean'.")
-    sets = list(dict.fromkeys(r.data for r in results))
-    rows = list(dict.fromkeys((r.layers, r.calibrator) for r in results))
-    cells = []
-    for layers, calibrator in rows:
-        line = [layers, calibrator]
-        for name in sets:
-            values = [
-                getattr(r, aggregation)
-                for r in results
-                if (r.layers, r.calibrator, r.data) == (layers, calibrator, name)
-            ]
-            line.append(show_score(values) if values else "")
-        cells.append(line)
-    headers = ["layers", f"calibrator ({aggregation}, Spearman x 100)", *sets]
-    return tabulate(cells, headers, tablefmt=style, disable_numparse=True)
+    sets = list(dict.fromkeys(row["data"] for row in rows))
+    table: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in rows:
+        by_set = table.setdefault((row["layers"], row["calibrator"]), {})
+        by_set.setdefault(row["data"], []).append(row[aggregation])
+    lines = []
+    for key, by_set in table.items():
+        lines.append([*key, *(show_score(by_set[name]) if name in by_set else "" for name in sets)])
+        if average:
+            lines[-1].append(f"{np.mean([np.mean(values) for values in by_set.values()]):.2f}")
+    headers = ["layers", f"calibrator ({aggregation}, Spearman x 100{note})", *sets]
+    headers += ["mean"] * average
+    return tabulate(lines, headers, tablefmt=style, disable_numparse=True)
 
 
 FORMAT = 1  # part of the key: a change of what is kept must not read old files
@@ -506,15 +482,9 @@ def _read(path: Path) -> dict[str, Floats]:
 
 def _add(path: Path, fresh: dict[str, Floats]) -> None:
     """Add to a file, atomically; without a cache folder that can be written, do nothing."""
+    content: dict[str, Any] = _read(path) | fresh
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch = tempfile.mkstemp(prefix=".similarities-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, **(_read(path) | fresh))  # type: ignore[arg-type]
-            os.replace(scratch, path)
-        except BaseException:
-            Path(scratch).unlink(missing_ok=True)
-            raise
+        with replacing(path) as file:
+            np.savez(file, **content)
     except OSError as error:
         logger.warning("similarities are not kept (%s)", error)

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tabulate import tabulate
-from torch import Tensor
 
 from bertflow_lite.datasets.word_counts import load_word_counts
 from bertflow_lite.encoders.transformer import Encoder
@@ -36,8 +35,6 @@ BINS = ((0, 100), (100, 500), (500, 5_000), (5_000, 10_000))
 KS = (3, 5, 7)
 # Scores held at a time: 64 MB, whatever the vocabulary.
 _BLOCK_CELLS = 2**24
-# The best of each run of this many scores are looked at first (`_top_k`).
-_RUN = 32
 _UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>|<\|?reserved.*")
 
 
@@ -186,32 +183,14 @@ def find_neighbors(
         out = scores[: len(block)]
         torch.matmul(candidates[block], candidates.T, out=out)
         out[torch.arange(len(block)), block] = -torch.inf  # not its own neighbor
-        nearest = [_top_k(out, k)]
-        nearest.append(_top_k(out.sub_(half_squares), k))
+        nearest = [out.topk(k, dim=1).indices]
+        nearest.append(out.sub_(half_squares).topk(k, dim=1).indices)
         query = candidates[block].double().unsqueeze(1)
         found = [candidates[index].double() for index in nearest]
         by_dot[part], by_distance[part] = (index.numpy() for index in nearest)
         dot[part] = (query * found[0]).sum(dim=2).numpy()
         distance[part] = (query - found[1]).norm(dim=2).numpy()
     return Neighbors(by_distance, by_dot, distance, dot)
-
-
-def _top_k(scores: Tensor, k: int) -> Tensor:
-    """Positions of the k largest scores of each row, largest first; exact, and fast for small k.
-
-    The k largest lie in the k runs with the largest maxima, so only those runs are sorted through.
-    """
-    n, width = scores.shape
-    whole = width - width % _RUN
-    if whole < 4 * k * _RUN:
-        return scores.topk(k, dim=1).indices
-    maxima = scores[:, :whole].view(n, -1, _RUN).amax(dim=2)
-    runs = maxima.topk(k, dim=1).indices
-    columns = (runs.unsqueeze(2) * _RUN + torch.arange(_RUN)).view(n, -1)
-    rest = torch.arange(whole, width).expand(n, -1)
-    columns = torch.cat([columns, rest], dim=1)
-    best = scores.gather(1, columns).topk(k, dim=1).indices
-    return columns.gather(1, best)
 
 
 @dataclass(frozen=True)

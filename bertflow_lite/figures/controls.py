@@ -7,19 +7,29 @@ whose buttons work in a page without a kernel.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
+from bertflow_lite.figures.drawing import (
+    add_bars,
+    draw,
+    error_bars,
+    grouped_bars,
+    lay_out,
+    whiskers,
+)
 from bertflow_lite.figures.plots import (
-    BELOW,
-    METHOD_NAMES,
+    INK,
     PALETTE,
+    Look,
     Rows,
     add_slider,
-    grouped_bars,
-    make_menu,
+    looks_of,
+    make_button,
+    name_method,
     name_set,
 )
 
@@ -63,83 +73,54 @@ def lead_dots(
     for model, rows in runs.items():
         for method in methods:
             if any(row["calibrator"] == method and "lead" in row for row in rows):
-                views[f"{model}: {METHOD_NAMES[method]}"] = _lead_view(rows, method)
+                views[f"{model}: {name_method(method)}"] = _lead_view(rows, method)
     if not views:
         raise ValueError("No row has a lead over a control: give rows of run_pretraining.")
     first = next(iter(views.values()))
-    traces = (
-        (f"{control}, raw", "circle-open", "gray"),
-        (f"{control}, calibrated", "circle", "gray"),
-        ("model, raw", "diamond-open", "blue"),
-        ("model, calibrated", "diamond", "blue"),
-    )
     fig = go.Figure()
-    for k, (name, symbol, color) in enumerate(traces):
-        fig.add_scatter(
-            x=first["x"][k],
-            y=first["y"][k],
-            customdata=first["text"][k],
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": first["up"][k],
-                "arrayminus": first["down"][k],
-                "thickness": 1,
-                "width": 3,
-            },
-            mode="markers",
-            name=name,
-            marker={"symbol": symbol, "color": PALETTE[color], "size": 10},
-            hovertemplate="%{y}: %{x:.1f}%{customdata}<extra>" + name + "</extra>",
+    for k, look in enumerate((
+        Look(f"{control}, raw", "", PALETTE["gray"], "circle-open"),
+        Look(f"{control}, calibrated", "", PALETTE["gray"], "circle"),
+        Look("model, raw", "", PALETTE["blue"], "diamond-open"),
+        Look("model, calibrated", "", PALETTE["blue"], "diamond"),
+    )):  # fmt: skip
+        bars = error_bars(first["error_x.array"][k], first["error_x.arrayminus"][k])
+        draw(
+            fig,
+            look,
+            first["x"][k],
+            first["y"][k],
+            "%{y}: %{x:.1f}%{customdata}",
+            size=10,
+            customdata=first["customdata"][k],
+            error_x=bars,
         )
-    buttons = [
-        {
-            "label": label,
-            "method": "restyle",
-            "args": [
-                {
-                    "x": view["x"],
-                    "y": view["y"],
-                    "customdata": view["text"],
-                    "error_x.array": view["up"],
-                    "error_x.arrayminus": view["down"],
-                }
-            ],
-        }
-        for label, view in views.items()
-    ]
-    fig.update_layout(
-        title=title,
-        xaxis_title="Spearman x 100",
-        height=560,
-        margin_t=110,
-        legend=BELOW,
-        updatemenus=make_menu(buttons),
-    )
+    menu = [make_button(label, view) for label, view in views.items()]
     fig.update_yaxes(categoryorder="array", categoryarray=first["y"][0][::-1])
-    return fig
+    return lay_out(fig, title, "Spearman x 100", height=540, menu=menu)
 
 
 def _lead_view(rows: Rows, method: str) -> dict[str, list[Any]]:
+    """Say what a button changes: for the control and the model, raw and calibrated."""
     by = {(row["data"], row["calibrator"]): row for row in rows}
     sets = [name for name, calibrator in by if calibrator == method]
+    view: dict[str, list[Any]] = {
+        key: [] for key in ("x", "y", "customdata", "error_x.array", "error_x.arrayminus")
+    }
     parts = [("control", "none"), ("control", method), ("model", "none"), ("model", method)]
-    view: dict[str, list[Any]] = {key: [] for key in ("x", "y", "up", "down", "text")}
     for who, calibrator in parts:
         values = [by[name, calibrator][who] for name in sets]
+        bars = whiskers(values, digits=2)
         view["x"].append([value[0] for value in values])
         view["y"].append([name_set(name) for name in sets])
-        view["up"].append([round(high - estimate, 2) for estimate, _, high in values])
-        view["down"].append([round(estimate - low, 2) for estimate, low, _ in values])
+        view["error_x.array"].append(bars["array"])
+        view["error_x.arrayminus"].append(bars["arrayminus"])
         leads = [by[name, calibrator]["lead"] for name in sets]
-        view["text"].append(
-            [
-                f"<br>lead over the control {lead:+.1f} [{low:+.1f}, {high:+.1f}]"
-                if who == "model"
-                else ""
-                for lead, low, high in leads
-            ]
-        )
+        said = [
+            f"<br>lead over the control {lead:+.1f} [{low:+.1f}, {high:+.1f}]"
+            for lead, low, high in leads
+        ]
+        view["customdata"].append(said if who == "model" else [""] * len(sets))
     return view
 
 
@@ -168,32 +149,36 @@ def rarity_dots(
         Bars by model; buttons change what is shown: agreement with people, with TF-IDF, and with
         people given TF-IDF, each the mean over the sets.
     """
+    simple = name_method(by)
     measures = {
         "agreement with people": "gold",
-        f"agreement with {METHOD_NAMES[by]}": "control",
-        f"with people, given {METHOD_NAMES[by]}": "gold_given_control",
-        f"{METHOD_NAMES[by]} with people, given the model": "control_gold_given",
+        f"agreement with {simple}": "control",
+        f"with people, given {simple}": "gold_given_control",
+        f"{simple} with people, given the model": "control_gold_given",
     }
-    heights: dict[str, list[list[float | None]]] = {}
-    for label, key in measures.items():
-        heights[label] = []
-        for method in methods:
-            values: list[float | None] = []
-            for rows in runs.values():
-                found = [r[key] for r in rows if r["calibrator"] == method and r["by"] == by]
-                values.append(round(float(np.mean(found)), 2) if found else None)
-            heights[label].append(values)
+
+    def mean(rows: Rows, method: str, key: str) -> float | None:
+        found = [r[key] for r in rows if r["calibrator"] == method and r["by"] == by]
+        return round(float(np.mean(found)), 2) if found else None
+
+    heights = {
+        label: [[mean(rows, method, key) for rows in runs.values()] for method in methods]
+        for label, key in measures.items()
+    }
+    return _bars(runs, methods, heights, title, "rank correlation x 100, mean of sets")
+
+
+def _bars(
+    runs: Mapping[str, Rows],
+    methods: Sequence[str],
+    heights: Mapping[str, list[list[float | None]]],
+    title: str,
+    axis: str,
+) -> go.Figure:
+    """Draw bars by model, a color for each method, and a button for each set of heights."""
     fig = grouped_bars(list(runs), methods, next(iter(heights.values())))
-    buttons = [
-        {"label": label, "method": "restyle", "args": [{"y": values}]}
-        for label, values in heights.items()
-    ]
-    fig.update_layout(
-        title=title,
-        yaxis_title="rank correlation x 100, mean of sets",
-        updatemenus=make_menu(buttons),
-    )
-    return fig
+    menu = [make_button(label, {"y": values}) for label, values in heights.items()]
+    return lay_out(fig, title, y=axis, height=480, menu=menu)
 
 
 def block_lines(
@@ -217,58 +202,42 @@ def block_lines(
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     counted = [row for row in rows if row["layers"].isdigit()]
     if not counted:
         raise ValueError("No row has a hidden state's index as its layers.")
-    views: dict[str, list[tuple[list[int], list[float], list[float]]]] = {}
+    views: dict[str, dict[str, list[Any]]] = {}
     for name in dict.fromkeys(row["data"] for row in counted):
-        views[name_set(name)] = []
+        view = views[name_set(name)] = {"x": [], "y": [], "error_y.array": []}
         for method in methods:
             mine = [r for r in counted if (r["data"], r["calibrator"]) == (name, method)]
             mine.sort(key=lambda row: int(row["layers"]))
-            means = [round(float(np.mean(row[aggregation])), 2) for row in mine]
+            view["x"].append([int(row["layers"]) for row in mine])
+            view["y"].append([round(float(np.mean(row[aggregation])), 2) for row in mine])
             spread = [round(float(np.std(row[aggregation])), 2) for row in mine]
-            views[name_set(name)].append(([int(r["layers"]) for r in mine], means, spread))
+            view["error_y.array"].append(spread)
+    axes = ("untrained blocks (0: embedding layer)", f"Spearman x 100, {aggregation}")
+    return _lines(views, methods, "%{x} blocks: %{y:.1f}", title, axes)
+
+
+def _lines(
+    views: Mapping[str, Mapping[str, list[Any]]],
+    methods: Sequence[str],
+    hover: str,
+    title: str,
+    axes: tuple[str, str],
+) -> go.Figure:
+    """Draw a line for each method, and a button for each view of them."""
     fig = go.Figure()
-    colors = ("gray", "orange", "green", "blue")
     first = next(iter(views.values()))
-    for method, color, (x, y, spread) in zip(methods, colors, first, strict=False):
-        label = METHOD_NAMES.get(method, method)
-        fig.add_scatter(
-            x=x,
-            y=y,
-            error_y={"type": "data", "array": spread, "thickness": 1},
-            mode="lines+markers",
-            name=label,
-            line={"color": PALETTE[color]},
-            hovertemplate="%{x} blocks: %{y:.1f}<extra>" + label + "</extra>",
-        )
-    buttons = [
-        {
-            "label": name,
-            "method": "restyle",
-            "args": [
-                {
-                    "x": [x for x, _, _ in lines],
-                    "y": [y for _, y, _ in lines],
-                    "error_y.array": [spread for _, _, spread in lines],
-                }
-            ],
-        }
-        for name, lines in views.items()
-    ]
-    fig.update_layout(
-        title=title,
-        xaxis_title="untrained blocks (0: embedding layer)",
-        yaxis_title=f"Spearman x 100, {aggregation}",
-        height=480,
-        margin_t=110,
-        legend=BELOW,
-        updatemenus=make_menu(buttons),
-    )
-    return fig
+    for k, (method, look) in enumerate(looks_of(methods).items()):
+        more: dict[str, Any] = {}
+        if "error_y.array" in first:
+            more["error_y"] = error_bars(first["error_y.array"][k])
+        named = replace(look, name=name_method(method))
+        draw(fig, named, first["x"][k], first["y"][k], hover, "lines+markers", **more)
+    menu = [make_button(label, view) for label, view in views.items()]
+    return lay_out(fig, title, *axes, height=480, menu=menu)
 
 
 def overlap_bars(
@@ -287,65 +256,31 @@ def overlap_bars(
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     views = {}
     for model, rows in runs.items():
         kept = [row for row in rows if row["overlap"] == overlap and "gain" in row]
         for method in dict.fromkeys(row["calibrator"] for row in kept):
-            views[f"{model}: {METHOD_NAMES.get(method, method)}"] = [
-                row for row in kept if row["calibrator"] == method
-            ]
+            mine = [row for row in kept if row["calibrator"] == method]
+            bars = whiskers((row["gain"] for row in mine), digits=2)
+            views[f"{model}: {name_method(method)}"] = {
+                "x": [[name_set(row["data"]) for row in mine]] * 2,
+                "y": [[row["plain_gain"] for row in mine], [row["gain"][0] for row in mine]],
+                "error_y.array": [None, bars["array"]],
+                "error_y.arrayminus": [None, bars["arrayminus"]],
+            }
     if not views:
         raise ValueError("No row has a gain: give rows of run_within, with their raw scores.")
-    fig = go.Figure()
     first = next(iter(views.values()))
-    sets = [name_set(row["data"]) for row in first]
-    fig.add_bar(
-        x=sets,
-        y=[row["plain_gain"] for row in first],
-        name="all pairs",
-        marker_color=PALETTE["gray"],
-        hovertemplate="%{x}: %{y:+.1f}<extra>all pairs</extra>",
-    )
-    fig.add_bar(
-        x=sets,
-        y=[row["gain"][0] for row in first],
-        error_y=_error_bars(first),
-        name="within bins of like overlap",
-        marker_color=PALETTE["blue"],
-        hovertemplate="%{x}: %{y:+.1f}<extra>within bins</extra>",
-    )
-    buttons = []
-    for label, rows in views.items():
-        bars = _error_bars(rows)
-        update = {
-            "x": [[name_set(row["data"]) for row in rows]] * 2,
-            "y": [[row["plain_gain"] for row in rows], [row["gain"][0] for row in rows]],
-            "error_y.array": [None, bars["array"]],
-            "error_y.arrayminus": [None, bars["arrayminus"]],
-        }
-        buttons.append({"label": label, "method": "restyle", "args": [update]})
-    fig.update_layout(
-        title=title,
-        barmode="group",
-        yaxis_title="gain, Spearman x 100",
-        height=480,
-        margin_t=110,
-        legend=BELOW,
-        updatemenus=make_menu(buttons),
-    )
-    return fig
-
-
-def _error_bars(rows: Rows) -> dict[str, Any]:
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [round(row["gain"][2] - row["gain"][0], 2) for row in rows],
-        "arrayminus": [round(row["gain"][0] - row["gain"][1], 2) for row in rows],
-        "thickness": 1,
-    }
+    fig = go.Figure()
+    plain = Look("all pairs", "", PALETTE["gray"])
+    within = Look("within bins of like overlap", "", PALETTE["blue"])
+    add_bars(fig, plain, first["x"][0], first["y"][0], "%{x}: %{y:+.1f}")
+    bars = error_bars(first["error_y.array"][1], first["error_y.arrayminus"][1]) | {"color": INK}
+    add_bars(fig, within, first["x"][1], first["y"][1], "%{x}: %{y:+.1f}", error_y=bars)
+    menu = [make_button(label, view) for label, view in views.items()]
+    fig.update_layout(barmode="group")
+    return lay_out(fig, title, y="gain, Spearman x 100", height=480, menu=menu)
 
 
 def trick_bars(
@@ -370,32 +305,21 @@ def trick_bars(
         Bars by model; a button for each kind of equal meaning against each trick.  A line at 50:
         guessing.
     """
+
+    def chance(rows: Rows, *duel: str) -> float | None:
+        found = (r["auc"] for r in rows if (r["same"], r["trick"], r["calibrator"]) == duel)
+        return next(found, None)
+
     duels = list(dict.fromkeys((r["same"], r["trick"]) for rows in runs.values() for r in rows))
-    heights = {}
-    for same, trick in duels:
-        heights[f"{same} over {trick}"] = [
-            [
-                next(
-                    (
-                        row["auc"]
-                        for row in rows
-                        if (row["same"], row["trick"], row["calibrator"]) == (same, trick, method)
-                    ),
-                    None,
-                )
-                for rows in runs.values()
-            ]
-            for method in methods
+    heights = {
+        f"{same} over {trick}": [
+            [chance(rows, same, trick, method) for rows in runs.values()] for method in methods
         ]
-    fig = grouped_bars(list(runs), methods, next(iter(heights.values())))
+        for same, trick in duels
+    }
+    fig = _bars(runs, methods, heights, title, "AUC (50: guessing)")
     fig.add_hline(y=50, line={"dash": "dot", "color": PALETTE["gray"]})
-    buttons = [
-        {"label": label, "method": "restyle", "args": [{"y": values}]}
-        for label, values in heights.items()
-    ]
-    fig.update_layout(title=title, yaxis_title="AUC (50: guessing)", updatemenus=make_menu(buttons))
-    fig.update_yaxes(range=[0, 100])
-    return fig
+    return fig.update_yaxes(range=[0, 100])
 
 
 def influence_lines(
@@ -417,48 +341,17 @@ def influence_lines(
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     if not runs:
         raise ValueError("There is no run to draw.")
-    views: dict[str, list[tuple[list[float], list[float]]]] = {}
+    views: dict[str, dict[str, list[Any]]] = {}
     for model, rows in runs.items():
         by = {row["calibrator"]: row for row in rows}
-        views[model] = [
-            (by[m]["idf"], by[m]["influence"]) if m in by else ([], []) for m in methods
-        ]
-    fig = go.Figure()
-    styles = [("gray", "solid"), ("orange", "dash"), ("green", "dot"), ("blue", "solid")]
-    first = next(iter(views.values()))
-    for method, (color, dash), (x, y) in zip(methods, styles, first, strict=False):
-        fig.add_scatter(
-            x=x,
-            y=y,
-            mode="lines+markers",
-            name=METHOD_NAMES.get(method, method),
-            line={"color": PALETTE[color], "dash": dash},
-            hovertemplate="idf %{x:.1f}: weight %{y:.2f}<extra>"
-            + METHOD_NAMES.get(method, method)
-            + "</extra>",
-        )
-    buttons = [
-        {
-            "label": model,
-            "method": "restyle",
-            "args": [{"x": [x for x, _ in lines], "y": [y for _, y in lines]}],
-        }
-        for model, lines in views.items()
-    ]
-    fig.update_layout(
-        title=title,
-        xaxis_title="rarity of the token (idf)",
-        yaxis_title="influence (1: like the sentence's others)",
-        height=480,
-        margin_t=110,
-        legend=BELOW,
-        updatemenus=make_menu(buttons),
-    )
-    return fig
+        nothing: dict[str, list[float]] = {"idf": [], "influence": []}
+        found = [by.get(method, nothing) for method in methods]
+        views[model] = {"x": [r["idf"] for r in found], "y": [r["influence"] for r in found]}
+    axes = ("rarity of the token (idf)", "influence (1: like the sentence's others)")
+    return _lines(views, methods, "idf %{x:.1f}: weight %{y:.2f}", title, axes)
 
 
 def weight_slider(
@@ -487,7 +380,6 @@ def weight_slider(
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`; the slider works without a kernel.
 
     Raises
     ------
@@ -506,31 +398,20 @@ def weight_slider(
     lines = [line for by in widths.values() for line in (by["measured"], by["predicted"])]
     if any(len(line) != len(count) for line in [*lines, *others.values()]):
         raise ValueError(f"Each line needs {len(count)} weights, one for each class of rarity.")
+    looks = {
+        "measured": Look("measured", "", PALETTE["gray"]),
+        "predicted": Look("predicted", "", PALETTE["blue"]),
+        **looks_of(others),
+    }
     fig = go.Figure()
-    styles = [("orange", "dash"), ("purple", "dot"), ("green", "dashdot")]
     for width, by in widths.items():
-        shown: list[tuple[str, Sequence[float], dict[str, Any]]] = [
-            ("measured", by["measured"], {"mode": "markers", "marker": {"color": PALETTE["gray"]}}),
-            ("predicted", by["predicted"], {"mode": "lines", "line": {"color": PALETTE["blue"]}}),
-        ]
-        for (name, weights), (color, dash) in zip(others.items(), styles, strict=False):
-            line = {"color": PALETTE[color], "dash": dash}
-            shown.append((name, weights, {"mode": "lines", "line": line}))
-        for name, weights, look in shown:
-            fig.add_scatter(
-                x=list(count),
-                y=[round(float(weight), 4) for weight in weights],
-                name=name,
-                hovertemplate=f"width {width}, in %{{x:.0f}} sentences: %{{y:.2f}}"
-                f"<extra>{name}</extra>",
-                **look,
-            )
-    fig.update_layout(
-        title=title,
-        xaxis={"title": "sentences that have the word", "type": "log"},
-        yaxis={"title": "weight of a shared word (rarest: 1)", "rangemode": "tozero"},
-        height=520,
-        margin_t=120,
-    )
-    labels = [str(width) for width in widths]
-    return add_slider(fig, labels, prefix="width of the vectors: ", active=active)
+        for name, weights in {**{key: by[key] for key in list(looks)[:2]}, **others}.items():
+            y = [round(float(weight), 4) for weight in weights]
+            hover = f"width {width}, in %{{x:.0f}} sentences: %{{y:.2f}}"
+            mode = "markers" if name == "measured" else "lines"
+            draw(fig, looks[name], list(count), y, hover, mode)
+    add_slider(fig, [str(one) for one in widths], prefix="width of the vectors: ", active=active)
+    fig.update_xaxes(type="log")
+    fig.update_yaxes(rangemode="tozero")
+    across, up = "sentences that have the word", "weight of a shared word (rarest: 1)"
+    return lay_out(fig, title, across, up, height=500)

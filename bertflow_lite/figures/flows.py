@@ -1,7 +1,7 @@
-"""Figures about normalizing flows in one and two dimensions.
+"""Figures about normalizing flows: in one and two dimensions, and from embeddings to the latent.
 
-Each function takes plain arrays and gives a Plotly figure whose slider or buttons work in a page
-without a kernel.
+The functions take plain arrays, or the results of a stored run, and give Plotly figures whose
+slider or buttons work in a page without a kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from plotly.subplots import make_subplots
 
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
-from bertflow_lite.figures.plots import PALETTE, add_slider
+from bertflow_lite.figures.drawing import add_film, draw, lay_out
+from bertflow_lite.figures.plots import PALETTE, Look, add_slider, series
 
 __all__ = [
     "change_of_variables",
@@ -28,8 +29,6 @@ __all__ = [
     "load_text",
     "shifted_band",
 ]
-
-_POINT_COLORS = (("blue", "circle"), ("orange", "diamond"))
 
 
 def change_of_variables(
@@ -47,38 +46,28 @@ def change_of_variables(
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
-    fig = make_subplots(
-        rows=1,
-        cols=2,
-        subplot_titles=("the map f from z to u", "the densities of z and u"),
-        horizontal_spacing=0.12,
-    )
-    reach = max(float(np.max(np.abs(u))) for _, u, _, _ in curves.values())
-    top = max(float(np.max(p)) for _, _, _, p in curves.values())
-    for z, u, p_z, p_u in curves.values():
-        z, u, p_z, p_u = (np.round(np.asarray(a, dtype=float), 3) for a in (z, u, p_z, p_u))
-        fig.add_scatter(
-            x=z, y=u, name="u = f(z)", line_color=PALETTE["green"], row=1, col=1,
-            hovertemplate="z %{x:.2f} goes to u %{y:.2f}<extra></extra>",
-        )  # fmt: skip
-        fig.add_scatter(
-            x=z, y=p_z, name="z, Gaussian", line={"color": PALETTE["gray"], "dash": "dash"},
-            row=1, col=2, hovertemplate="density of z at %{x:.2f}: %{y:.3f}<extra></extra>",
-        )  # fmt: skip
-        fig.add_scatter(
-            x=u, y=p_u, name="u", line_color=PALETTE["blue"], fill="tozeroy",
-            fillcolor="rgba(0, 114, 178, 0.2)", row=1, col=2,
-            hovertemplate="density of u at %{x:.2f}: %{y:.3f}<extra></extra>",
-        )  # fmt: skip
-    fig.update_xaxes(title="latent z", row=1, col=1)
-    fig.update_yaxes(title="data u", range=[-1.05 * reach, 1.05 * reach], row=1, col=1)
-    fig.update_xaxes(title="z or u", range=[-1.05 * reach, 1.05 * reach], row=1, col=2)
-    fig.update_yaxes(title="density", range=[0, 1.08 * top], row=1, col=2)
+    heads = ("the map f<br>from z to u", "the densities<br>of z and u")
+    fig = make_subplots(rows=1, cols=2, subplot_titles=heads, horizontal_spacing=0.12)
+    latent = Look("z, Gaussian", "", PALETTE["gray"], dash="dash")
+    mapped, data = (Look(n, "", PALETTE[c]) for n, c in (("u = f(z)", "green"), ("u", "blue")))
+    left, right = {"row": 1, "col": 1}, {"row": 1, "col": 2}
+    reach, top = 0.0, 0.0
+    for arrays in curves.values():
+        z, u, p_z, p_u = (np.round(np.asarray(a, dtype=float), 3) for a in arrays)
+        reach = max(reach, float(np.abs(np.asarray(arrays[1])).max()))
+        top = max(top, float(np.max(arrays[3])))
+        under: dict[str, Any] = {"fill": "tozeroy", "fillcolor": "rgba(0, 114, 178, 0.2)"}
+        draw(fig, mapped, z, u, "z %{x:.2f} goes to u %{y:.2f}", "lines", **left)
+        draw(fig, latent, z, p_z, "density of z at %{x:.2f}: %{y:.3f}", "lines", **right)
+        draw(fig, data, u, p_u, "density of u at %{x:.2f}: %{y:.3f}", "lines", **under, **right)
     add_slider(fig, list(curves), prefix="strength a = ")
-    fig.update_layout(title=title, height=470, margin_t=90, showlegend=False)
-    return fig
+    lay_out(fig, title, height=470, showlegend=False, margin_t=90)
+    ends = [-1.05 * reach, 1.05 * reach]
+    fig.update_xaxes(title="latent z", **left)
+    fig.update_yaxes(title="data u", range=ends, **left)
+    fig.update_xaxes(title="z or u", range=ends, **right)
+    return fig.update_yaxes(title="density", range=[0, 1.08 * top], **right)
 
 
 def cloud_slider(
@@ -110,7 +99,6 @@ def cloud_slider(
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     belongs = np.asarray(groups)
     points = {label: np.asarray(x, dtype=float) for label, x in frames.items()}
@@ -119,24 +107,13 @@ def cloud_slider(
     for x in points.values():
         # What runs off the axes would only stretch the file.
         x = np.clip(np.round(x, 2), -3 * limit, 3 * limit)
-        for group, (color, symbol) in enumerate(_POINT_COLORS):
-            fig.add_scatter(
-                x=x[belongs == group, 0],
-                y=x[belongs == group, 1],
-                mode="markers",
-                name=names[group],
-                marker={"color": PALETTE[color], "symbol": symbol, "size": 5, "opacity": 0.7},
-                hoverinfo="skip",
-            )
+        for group in (0, 1):
+            across, up = x[belongs == group].T
+            draw(fig, series(group, names[group]), across, up, size=5, opacity=0.7)
     add_slider(fig, list(points), prefix=prefix)
-    fig.update_layout(
-        title=title,
-        height=560,
-        xaxis={"title": axes[0], "range": [-limit, limit], "constrain": "domain"},
-        yaxis={"title": axes[1], "range": [-limit, limit], "scaleanchor": "x"},
-        margin_t=80,
-    )
-    return fig
+    fig.update_xaxes(range=[-limit, limit], constrain="domain")
+    fig.update_yaxes(range=[-limit, limit], scaleanchor="x")
+    return lay_out(fig, title, *axes, height=560)
 
 
 def density_maps(
@@ -157,56 +134,29 @@ def density_maps(
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     grid = np.round(np.asarray(axis, dtype=float), 3)
     data = np.round(np.asarray(points, dtype=float), 2)
     layers = {label: np.round(np.asarray(p, dtype=float), 3) for label, p in maps.items()}
-    top = max(float(p.max()) for p in layers.values())
     fig = go.Figure()
     fig.add_heatmap(
         x=grid,
         y=grid,
         z=next(iter(layers.values())),
         zmin=0,
-        zmax=top,
+        zmax=max(float(p.max()) for p in layers.values()),
         colorscale="Cividis",
         colorbar={"title": "density", "thickness": 12},
         hovertemplate="density %{z:.2f}<extra></extra>",
     )
-    fig.add_scatter(
-        x=data[:, 0],
-        y=data[:, 1],
-        mode="markers",
-        marker={"color": "white", "size": 3, "opacity": 0.6, "line_width": 0},
-        hoverinfo="skip",
-        showlegend=False,
-    )
-    buttons: list[dict[str, Any]] = [
+    draw(fig, Look("", "", "white"), *data.T, size=3, opacity=0.6, showlegend=False)
+    menu = [
         {"label": label, "method": "restyle", "args": [{"z": [p]}, [0]]}
         for label, p in layers.items()
     ]
-    fig.update_layout(
-        title=title,
-        height=540,
-        xaxis={"title": "first dimension", "constrain": "domain"},
-        yaxis={"title": "second dimension", "scaleanchor": "x"},
-        updatemenus=[
-            {
-                "type": "buttons",
-                "direction": "right",
-                "buttons": buttons,
-                "x": 0,
-                "xanchor": "left",
-                "y": 1.02,
-                "yanchor": "bottom",
-                "showactive": True,
-                "bgcolor": "rgba(128, 128, 128, 0.2)",
-            }
-        ],
-        margin_t=110,
-    )
-    return fig
+    fig.update_xaxes(constrain="domain")
+    fig.update_yaxes(scaleanchor="x")
+    return lay_out(fig, title, "first dimension", "second dimension", height=540, menu=menu)
 
 
 def shifted_band(
@@ -227,43 +177,25 @@ def shifted_band(
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     kept, points = np.asarray(x, dtype=float), np.asarray(sample, dtype=float)
-    limit = 1.05 * float(np.abs(points).max()) + max(
-        float(np.abs(np.asarray(g)).max()) for g in shifts.values()
-    )
+    curves = [np.asarray(values, dtype=float) for values in shifts.values()]
+    limit = 1.05 * float(np.abs(points).max()) + max(float(np.abs(g).max()) for g in curves)
+    before = Look("before", "", PALETTE["gray"])
+    after = Look("after", "", PALETTE["blue"], "diamond")
+    shift = Look("shift g(u1)", "", PALETTE["vermillion"])
     fig = go.Figure()
-    for values in shifts.values():
-        g = np.asarray(values, dtype=float)
-        moved = points[:, 1] + np.interp(points[:, 0], kept, g)
-        fig.add_scatter(
-            x=np.round(points[:, 0], 2), y=np.round(points[:, 1], 2), mode="markers",
-            name="before", marker={"color": PALETTE["gray"], "size": 4, "opacity": 0.4},
-            hoverinfo="skip",
-        )  # fmt: skip
-        fig.add_scatter(
-            x=np.round(points[:, 0], 2), y=np.round(moved, 2), mode="markers", name="after",
-            marker={"color": PALETTE["blue"], "size": 4, "symbol": "diamond", "opacity": 0.7},
-            hoverinfo="skip",
-        )  # fmt: skip
-        fig.add_scatter(
-            x=np.round(kept, 2), y=np.round(g, 3), mode="lines", name="shift g(u1)",
-            line={"color": PALETTE["vermillion"], "width": 3},
-            hovertemplate="at u1 = %{x:.1f}, u2 moves by %{y:.2f}<extra></extra>",
-        )  # fmt: skip
+    across, up = points.T
+    for g in curves:
+        moved = up + np.interp(across, kept, g)
+        draw(fig, before, np.round(across, 2), np.round(up, 2), size=4, opacity=0.4)
+        draw(fig, after, np.round(across, 2), np.round(moved, 2), size=4, opacity=0.7)
+        hover = "at u1 = %{x:.1f}, u2 moves by %{y:.2f}"
+        draw(fig, shift, np.round(kept, 2), np.round(g, 3), hover, "lines", width=3)
     add_slider(fig, list(shifts), prefix="strength = ")
-    fig.update_layout(
-        title=title,
-        height=540,
-        xaxis={"title": "u1, kept", "constrain": "domain"},
-        yaxis={"title": "u2, shifted", "range": [-limit, limit]},
-        margin_t=80,
-    )
-    return fig
-
-
-_CROSS = PALETTE["purple"]
+    fig.update_xaxes(constrain="domain")
+    fig.update_yaxes(range=[-limit, limit])
+    return lay_out(fig, title, "u1, kept", "u2, shifted", height=540)
 
 
 def draw_figure1(results: Mapping[str, Any], *, layers: str = "") -> go.Figure:
@@ -298,96 +230,40 @@ def draw_figure1(results: Mapping[str, Any], *, layers: str = "") -> go.Figure:
         """Coordinates of the three groups, and the text in the corner."""
         x, y = np.array(state["x"]), np.array(state["y"])
         note = f"mean cosine {state['mean_cosine']:.2f}"
-        return [
-            *({"type": "scatter", "x": x[third == k], "y": y[third == k]} for k in range(3)),
-            {"type": "scatter", "x": [-reach], "y": [reach], "text": [note]},
-        ]
+        points = [{"x": x[third == k], "y": y[third == k]} for k in range(3)]
+        return [*points, {"x": [-reach], "y": [reach], "text": [note]}]
 
-    looks = [
-        ("rare words", "vermillion", "triangle-up"),
-        ("in between", "gray", "circle"),
-        ("frequent words", "blue", "square"),
-    ]
-    start = traces(states[0])
+    looks = (
+        Look("rare words", "", PALETTE["vermillion"], "triangle-up"),
+        Look("in between", "", PALETTE["gray"], "circle"),
+        Look("frequent words", "", PALETTE["blue"], "square"),
+    )
+    *points, corner = traces(states[0])
     fig = go.Figure()
-    for k, (name, color, symbol) in enumerate(looks):
-        fig.add_scatter(
-            x=start[k]["x"],
-            y=start[k]["y"],
-            text=texts[third == k],
-            customdata=frequency[third == k],
-            name=name,
-            mode="markers",
-            marker={"color": PALETTE[color], "symbol": symbol, "size": 6, "opacity": 0.75},
-            hovertemplate="%{text}<br>mean log frequency %{customdata:.1f}<extra></extra>",
-        )
-    fig.add_scatter(
-        **{key: value for key, value in start[3].items() if key != "type"},
-        mode="text",
-        textposition="bottom right",
-        showlegend=False,
-        hoverinfo="skip",
-    )
-    fig.add_scatter(
-        x=[0],
-        y=[0],
-        name="origin",
-        mode="markers",
-        marker={"symbol": "cross-thin", "size": 16, "line": {"width": 3, "color": _CROSS}},
-        hovertemplate="the origin<extra></extra>",
-    )
-    names = [_state_name(state["name"], k, len(states)) for k, state in enumerate(states)]
+    for k, (look, at) in enumerate(zip(looks, points, strict=True)):
+        of = {"text": texts[third == k], "customdata": frequency[third == k]}
+        hover = "%{text}<br>mean log frequency %{customdata:.1f}"
+        draw(fig, look, **at, hover=hover, size=6, opacity=0.75, **of)
+    quiet = {"showlegend": False, "hoverinfo": "skip"}
+    fig.add_scatter(**corner, mode="text", textposition="bottom right", **quiet)
+    origin = Look("origin", "", PALETTE["purple"], "cross-thin")
+    draw(fig, origin, [0], [0], "the origin", size=16)
+    fig.data[-1].marker.line = {"width": 3, "color": origin.color}
+    last = len(states) - 1
+    names = ["raw", *(state["name"] for state in states[1:last]), "latent"]
     fig.frames = [
-        go.Frame(name=name, data=traces(state), traces=[0, 1, 2, 3])
+        go.Frame(name=name, data=[go.Scatter(one) for one in traces(state)], traces=[0, 1, 2, 3])
         for name, state in zip(names, states, strict=True)
     ]
-    move = {
-        "mode": "immediate",
-        "frame": {"duration": 700, "redraw": False},
-        "transition": {"duration": 700, "easing": "cubic-in-out"},
-    }
-    axis = {"range": [-reach, reach], "zeroline": True}
-    fig.update_xaxes(title_text="direction 1", **axis)
-    fig.update_yaxes(title_text="direction 2", scaleanchor="x", constrain="domain", **axis)
-    label = layers or next(iter(results["maps"]))
-    fig.update_layout(
-        title=f"From embeddings to the latent<br><sup>{results['set']}, layers {label}; "
-        "1 = typical distance from the origin</sup>",
-        height=640,
-        margin_t=110,
-        legend={"y": -0.55, "yanchor": "top"},
-        updatemenus=[
-            {
-                "type": "buttons",
-                "direction": "right",
-                "x": 0,
-                "xanchor": "left",
-                "y": 1.02,
-                "yanchor": "bottom",
-                "showactive": False,
-                "bgcolor": "rgba(128,128,128,0.15)",
-                "font": {"size": 12},
-                "buttons": [
-                    {"label": text, "method": "animate", "args": [order, move]}
-                    for text, order in (("forward", names), ("backward", names[::-1]))
-                ],
-            }
-        ],
-        sliders=[
-            {
-                "active": 0,
-                "pad": {"t": 60},
-                "currentvalue": {"prefix": "state: "},
-                "bgcolor": "rgba(128,128,128,0.25)",
-                "activebgcolor": PALETTE["blue"],
-                "font": {"size": 12},
-                "steps": [
-                    {"label": name, "method": "animate", "args": [[name], move]} for name in names
-                ],
-            }
-        ],
+    played = {"forward": names, "backward": names[::-1]}
+    about = f"{results['set']}, layers {layers or next(iter(results['maps']))}"
+    title = (
+        f"From embeddings to the latent<br><sup>{about}; 1 = typical distance from the origin</sup>"
     )
-    return fig
+    fig.update_xaxes(range=[-reach, reach], zeroline=True)
+    fig.update_yaxes(range=[-reach, reach], zeroline=True, scaleanchor="x", constrain="domain")
+    lay_out(fig, title, "direction 1", "direction 2", height=640, margin_t=115)
+    return add_film(fig, names, played, prefix="state: ", duration=700)
 
 
 def choose(options: Mapping[str, Any], wanted: str, what: str) -> Any:
@@ -438,7 +314,3 @@ def load_text(name: str, split: str, fingerprints: Mapping[str, str]) -> Sentenc
     except FileNotFoundError:
         return None
     return pairs if pairs.fingerprint == fingerprints[name] else None
-
-
-def _state_name(name: str, k: int, count: int) -> str:
-    return "raw" if k == 0 else "latent" if k == count - 1 else name

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from textwrap import wrap
 from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from bertflow_lite.figures.plots import PALETTE, add_slider
+from bertflow_lite.figures.drawing import draw, lay_out, whiskers
+from bertflow_lite.figures.plots import PALETTE, Look, add_slider, looks_of, series, short_name
 
 __all__ = [
     "PAPER_TABLE1",
@@ -37,9 +40,9 @@ PAPER_TABLE1: dict[str, Any] = {
         "7": [0.72, 0.90, 1.17, 1.60],
     },
 }
+# Two panels stand side by side on a phone, too.
+_LAYER = "layer (0 is the<br>embedding layer)"
 _BIN_NAMES = ["0 to 99", "100 to 499", "500 to 4,999", "5,000 to 9,999"]
-_COLORS = ["gray", "blue", "vermillion", "green", "purple", "orange", "sky", "yellow"]
-_MARKS = ["circle", "square", "diamond", "triangle-up", "cross", "x", "star", "pentagon"]
 
 
 def plot_table1(tables: Mapping[str, Mapping[str, Any]], *, k: int = 3) -> go.Figure:
@@ -58,31 +61,24 @@ def plot_table1(tables: Mapping[str, Mapping[str, Any]], *, k: int = 3) -> go.Fi
         Three panels. Each line is divided by its first value, since models differ in scale; the
         values themselves are in the hover text.
     """
-    titles = ["norm", f"distance to {k} nearest", f"{k} largest dot products"]
-    fig = make_subplots(1, 3, subplot_titles=titles)
+    heads = ["norm", f"distance to<br>{k} nearest", f"{k} largest<br>dot products"]
+    fig = make_subplots(1, 3, subplot_titles=heads)
     everyone = {"BERT-base (paper)": PAPER_TABLE1, **tables}
     for number, (name, table) in enumerate(everyone.items()):
+        look = replace(series(number - 1, name), dash="solid")
+        if number == 0:
+            look = Look(name, name, PALETTE["gray"], "star", "dot")
         lines = [table["norm"], table["distance"][str(k)], table["dot"][str(k)]]
         for column, values in enumerate(lines, start=1):
-            fig.add_scatter(
-                x=_BIN_NAMES,
-                y=[value / values[0] for value in values],
-                customdata=values,
-                name=name,
-                legendgroup=name,
-                showlegend=column == 1,
-                mode="lines+markers",
-                line={"color": _color(number), "dash": "dot" if number == 0 else "solid"},
-                marker={"symbol": _MARKS[number % len(_MARKS)], "size": 9},
-                hovertemplate="%{fullData.name}<br>rank %{x}<br>%{customdata:.2f}<extra></extra>",
-                row=1,
-                col=column,
-            )
+            y = [value / values[0] for value in values]
+            more = {"customdata": values, "legendgroup": name, "showlegend": column == 1}
+            hover = "rank %{x}<br>%{customdata:.2f}"
+            place = {"row": 1, "col": column}
+            draw(fig, look, _BIN_NAMES, y, hover, "lines+markers", size=9, **more, **place)
+    lay_out(fig, "Table 1, relative to the most frequent words", height=460)
     fig.update_xaxes(title_text="rank of word frequency", col=2)
     fig.update_yaxes(title_text="relative to the first bin", col=1)
-    fig.update_layout(title="Table 1, relative to the most frequent words", height=460)
-    fig.update_layout(legend={"y": 1.1}, margin={"t": 110})
-    return fig
+    return fig.update_layout(margin_t=80)
 
 
 def plot_word_norms(words: Mapping[str, Any]) -> go.Figure:
@@ -96,31 +92,28 @@ def plot_word_norms(words: Mapping[str, Any]) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     shown = words["shown"]
-    fig = go.Figure()
-    fig.add_scatter(
-        x=[rank + 1 for rank in shown["rank"]],
-        y=shown["norm"],
-        mode="markers",
-        marker={
-            "color": shown["distance"],
-            "colorscale": "Cividis",
-            "size": 6,
-            "colorbar": {"title": {"text": "distance<br>to 7<br>nearest"}},
-        },
-        text=shown["word"],
-        # Plotly reads hover text as HTML, and some tokens are "<".
-        customdata=list(zip(shown["distance"], map(html.escape, shown["neighbors"]), strict=True)),
-        hovertemplate="<b>%{text}</b><br>rank %{x:,}<br>norm %{y:.2f}<br>distance to 7 nearest "
-        "%{customdata[0]:.2f}<br>nearest: %{customdata[1]}<extra></extra>",
-        showlegend=False,
+    # Plotly reads hover text as HTML, and some tokens are "<".
+    beside = list(zip(shown["distance"], map(html.escape, shown["neighbors"]), strict=True))
+    hover = (
+        "<b>%{text}</b><br>rank %{x:,}<br>norm %{y:.2f}<br>distance to 7 nearest "
+        "%{customdata[0]:.2f}<br>nearest: %{customdata[1]}"
     )
-    fig.update_xaxes(type="log", title_text="frequency rank in Wikipedia (1 = most frequent)")
-    fig.update_yaxes(title_text="norm of the word embedding")
-    fig.update_layout(title="Word norm against frequency: one dot a word")
-    return fig
+    fig = go.Figure()
+    at = [rank + 1 for rank in shown["rank"]]
+    more = {"text": shown["word"], "customdata": beside, "showlegend": False}
+    draw(fig, Look("", "", PALETTE["gray"]), at, shown["norm"], hover, size=6, **more)
+    fig.data[0].marker.update(_shaded(shown["distance"], "distance<br>to 7<br>nearest"))
+    fig.update_xaxes(type="log")
+    across = "frequency rank in Wikipedia (1 = most frequent)"
+    title = "Word norm against frequency: one dot a word"
+    return lay_out(fig, title, across, "norm of the word embedding")
+
+
+def _shaded(values: Sequence[float], title: str) -> dict[str, Any]:
+    bar = {"title": {"text": title}}
+    return {"color": values, "colorscale": "Cividis", "colorbar": bar}
 
 
 def plot_layers(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> go.Figure:
@@ -134,42 +127,32 @@ def plot_layers(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
-    panels = [
-        ("STS score (Spearman x 100)", lambda m: m["sts"]),
-        ("mean cosine of random pairs", lambda m: m["mean_cosine"]["estimate"]),
-        ("IsoScore", lambda m: m["iso_score"]),
-        ("share of top-5 variance: log frequency", lambda m: m["frequency"]["top"]),
-    ]
-    fig = make_subplots(2, 2, subplot_titles=[title for title, _ in panels], shared_xaxes=True)
-    for number, (name, measures) in enumerate(layers.items(), start=1):
+    panels = {
+        "STS score (Spearman x 100)": lambda m: m["sts"],
+        "mean cosine of random pairs": lambda m: m["mean_cosine"]["estimate"],
+        "IsoScore": lambda m: m["iso_score"],
+        "share of top-5 variance: log frequency": lambda m: m["frequency"]["top"],
+    }
+    fig = make_subplots(
+        2, 2, subplot_titles=["<br>".join(wrap(head, 20)) for head in panels], shared_xaxes=True
+    )
+    for number, (name, measures) in enumerate(layers.items()):
+        look = replace(series(number, name), dash="solid")
         at = list(range(len(measures)))
-        for panel, (_, value) in enumerate(panels):
-            error = None
+        for panel, value in enumerate(panels.values()):
+            more: dict[str, Any] = {"legendgroup": name, "showlegend": panel == 0}
             if panel == 0:
-                error = {
-                    "array": [m["sts_high"] - m["sts"] for m in measures],
-                    "arrayminus": [m["sts"] - m["sts_low"] for m in measures],
-                    "thickness": 1,
-                }
-            fig.add_scatter(
-                x=at,
-                y=[value(m) for m in measures],
-                error_y=error,
-                name=name,
-                legendgroup=name,
-                showlegend=panel == 0,
-                mode="lines+markers",
-                line={"color": _color(number)},
-                marker={"symbol": _MARKS[number], "size": 6},
-                hovertemplate="%{fullData.name}, layer %{x}: %{y:.3g}<extra></extra>",
-                row=panel // 2 + 1,
-                col=panel % 2 + 1,
-            )
-    fig.update_xaxes(title_text="layer (0 is the embedding layer)", row=2)
-    fig.update_layout(title="Layer by layer", height=620, legend={"y": 1.07}, margin={"t": 110})
-    return fig
+                more["error_y"] = whiskers(
+                    (m["sts"], m["sts_low"], m["sts_high"]) for m in measures
+                )
+            y = [value(m) for m in measures]
+            place = {"row": panel // 2 + 1, "col": panel % 2 + 1}
+            hover = "layer %{x}: %{y:.3g}"
+            draw(fig, look, at, y, hover, "lines+markers", size=6, **more, **place)
+    lay_out(fig, "Layer by layer", height=620)
+    fig.update_xaxes(title_text=_LAYER, row=2)
+    return fig.update_layout(margin_t=80)
 
 
 def plot_first_token(
@@ -187,9 +170,8 @@ def plot_first_token(
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
-    fig = make_subplots(1, 2, subplot_titles=["mean norm of a token", "STS score"])
+    fig = make_subplots(1, 2, subplot_titles=["mean norm<br>of a token", "STS score"])
     lines = [
         ("first token", 1, [m["first_norm"] for m in first_token], "vermillion", "square"),
         ("all other tokens", 1, [m["other_norm"] for m in first_token], "blue", "circle"),
@@ -197,22 +179,13 @@ def plot_first_token(
         ("mean without the first", 2, [m["sts"] for m in first_token], "blue", "triangle-up"),
     ]
     for name, column, values, color, mark in lines:
-        fig.add_scatter(
-            x=list(range(len(values))),
-            y=values,
-            name=name,
-            mode="lines+markers",
-            line={"color": PALETTE[color]},
-            marker={"symbol": mark, "size": 7},
-            hovertemplate="%{fullData.name}, layer %{x}: %{y:.4g}<extra></extra>",
-            row=1,
-            col=column,
-        )
+        look, at = Look(name, name, PALETTE[color], mark), list(range(len(values)))
+        place = {"row": 1, "col": column}
+        draw(fig, look, at, values, "layer %{x}: %{y:.4g}", "lines+markers", size=7, **place)
+    lay_out(fig, "One token closes the cone", _LAYER)
     fig.update_yaxes(type="log", title_text="norm", col=1)
     fig.update_yaxes(title_text="Spearman x 100", col=2)
-    fig.update_xaxes(title_text="layer (0 is the embedding layer)")
-    fig.update_layout(title="One token closes the cone", legend={"y": 1.1}, margin={"t": 110})
-    return fig
+    return fig.update_layout(margin_t=80)
 
 
 def plot_spectra(calibrated: Mapping[str, Mapping[str, Any]]) -> go.Figure:
@@ -226,25 +199,21 @@ def plot_spectra(calibrated: Mapping[str, Mapping[str, Any]]) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
-    for number, (name, measures) in enumerate(calibrated.items()):
-        fig.add_scatter(
-            x=measures["spectrum"]["index"],
-            y=[value or None for value in measures["spectrum"]["value"]],  # no zero on a log axis
-            name=_calibrator(name),
-            mode="lines",
-            line={"color": _color(number)},
-            customdata=[measures["effective_rank"]] * len(measures["spectrum"]["index"]),
-            hovertemplate="%{fullData.name}<br>direction %{x}: %{y:.3f} of the largest<br>"
-            "effective rank %{customdata:.0f}<extra></extra>",
-        )
-    fig.update_xaxes(type="log", title_text="direction, strongest first")
+    for (method, measures), look in zip(
+        calibrated.items(), looks_of(calibrated).values(), strict=True
+    ):
+        x, values = measures["spectrum"]["index"], measures["spectrum"]["value"]
+        y = [value or None for value in values]  # no zero on a log axis
+        hover = "direction %{x}: %{y:.3f} of the largest<br>effective rank %{customdata:.0f}"
+        rank = [measures["effective_rank"]] * len(x)
+        draw(fig, replace(look, name=short_name(method)), x, y, hover, "lines", customdata=rank)
+    fig.update_xaxes(type="log")
     # Nulled directions are zero up to rounding; they would stretch the axis over 16 decades.
-    fig.update_yaxes(type="log", title_text="singular value / largest", range=[-2.5, 0.1])
-    fig.update_layout(title="Singular spectrum of the sentence embeddings")
-    return fig
+    fig.update_yaxes(type="log", range=[-2.5, 0.1])
+    title = "Singular spectrum of the sentence embeddings"
+    return lay_out(fig, title, "direction, strongest first", "singular value / largest")
 
 
 def plot_calibrated(calibrated: Mapping[str, Mapping[str, Any]], *, x: str) -> go.Figure:
@@ -260,7 +229,6 @@ def plot_calibrated(calibrated: Mapping[str, Mapping[str, Any]], *, x: str) -> g
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     titles = {
         "mean_cosine": "mean cosine of random pairs",
@@ -271,25 +239,13 @@ def plot_calibrated(calibrated: Mapping[str, Mapping[str, Any]], *, x: str) -> g
     if x not in titles:
         raise ValueError(f"x is {x!r}; it must be one of {', '.join(titles)}.")
     fig = go.Figure()
-    for number, (name, m) in enumerate(calibrated.items()):
-        fig.add_scatter(
-            x=[m[x]["estimate"] if x == "mean_cosine" else m[x]],
-            y=[m["sts"]],
-            error_y={"array": [m["sts_high"] - m["sts"]], "arrayminus": [m["sts"] - m["sts_low"]]},
-            name=_calibrator(name),
-            mode="markers",
-            marker={"color": _color(number), "symbol": _MARKS[number % len(_MARKS)], "size": 11},
-            hovertemplate="%{fullData.name}<br>%{x:.3f}<br>STS %{y:.1f}<extra></extra>",
-        )
-    fig.update_xaxes(title_text=titles[x])
-    fig.update_yaxes(title_text="STS score (Spearman x 100)")
-    fig.update_layout(
-        title="Does a more isotropic space score better?",
-        height=480,
-        margin_t=60,
-        legend={"y": -0.23, "yanchor": "top"},
-    )
-    return fig
+    for (method, m), look in zip(calibrated.items(), looks_of(calibrated).values(), strict=True):
+        at = [m[x]["estimate"] if x == "mean_cosine" else m[x]]
+        bars = whiskers([(m["sts"], m["sts_low"], m["sts_high"])])
+        named = replace(look, name=short_name(method))
+        draw(fig, named, at, [m["sts"]], "%{x:.3f}<br>STS %{y:.1f}", size=11, error_y=bars)
+    title = "Does a more isotropic space score better?"
+    return lay_out(fig, title, titles[x], "STS score (Spearman x 100)", height=480)
 
 
 def plot_word_similarity(word_similarity: Mapping[str, Any]) -> go.Figure:
@@ -303,22 +259,15 @@ def plot_word_similarity(word_similarity: Mapping[str, Any]) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
-    for number, (name, result) in enumerate(word_similarity["sets"].items(), start=1):
-        fig.add_scatter(
-            x=[scores["one_token"] for scores in result["scores"].values()],
-            y=[_calibrator(method) for method in result["scores"]],
-            name=f"{name} ({result['n_one_token']} pairs)",
-            mode="markers",
-            marker={"color": _color(number), "symbol": _MARKS[number], "size": 11},
-            hovertemplate="%{y}: %{x:.1f}<extra>%{fullData.name}</extra>",
-        )
-    fig.update_xaxes(title_text="Spearman x 100 with people's ratings")
+    for number, (name, result) in enumerate(word_similarity["sets"].items()):
+        look = series(number, f"{name} ({result['n_one_token']} pairs)")
+        x = [scores["one_token"] for scores in result["scores"].values()]
+        draw(fig, look, x, list(map(short_name, result["scores"])), "%{y}: %{x:.1f}", size=11)
     fig.update_yaxes(autorange="reversed")
-    fig.update_layout(title="Word similarity, raw and calibrated")
-    return fig
+    title = "Word similarity, raw and calibrated"
+    return lay_out(fig, title, "Spearman x 100 with people's ratings")
 
 
 def plot_sentences(
@@ -345,7 +294,6 @@ def plot_sentences(
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
 
     Raises
     ------
@@ -368,39 +316,14 @@ def plot_sentences(
         for number, kind in enumerate(names):
             inside = [i for i, row in enumerate(rows) if kinds is None or kinds[row] == kind]
             frequency = [views["log_frequency"][i] for i in inside]
-            look: dict[str, Any] = {
-                "color": _color(number),
-                "symbol": _MARKS[number % len(_MARKS)],
-            }
+            x, y = ([space[method][axis][i] for i in inside] for axis in "xy")
+            text = [html.escape(sentences[rows[i]], quote=False) for i in inside]
+            more: dict[str, Any] = {"text": text, "customdata": frequency}
+            more["showlegend"] = kinds is not None
+            hover = "%{text}<br>mean log frequency %{customdata:.1f}"
+            draw(fig, series(number, kind), x, y, hover, size=6, **more)
             if kinds is None:
-                bar = {"title": {"text": "mean log<br>word<br>frequency"}}
-                look = {"color": frequency, "colorscale": "Cividis", "colorbar": bar}
-            fig.add_scatter(
-                x=[space[method]["x"][i] for i in inside],
-                y=[space[method]["y"][i] for i in inside],
-                text=[html.escape(sentences[rows[i]], quote=False) for i in inside],
-                customdata=frequency,
-                name=kind,
-                mode="markers",
-                marker={**look, "size": 6},
-                hovertemplate="%{text}<br>mean log frequency %{customdata:.1f}<extra></extra>",
-                showlegend=kinds is not None,
-            )
-    fig.update_xaxes(title_text=f"{method.upper()} 1")
-    fig.update_yaxes(title_text=f"{method.upper()} 2")
-    fig.update_layout(
-        title=f"Sentences of {views['set']}, {method.upper()}",
-        height=560 if kinds is None else 640,
-        margin_t=75 if kinds is None else 150,  # a legend of nine kinds needs three rows
-    )
-    labels = [_calibrator(name) for name in views["coordinates"]]
-    return add_slider(fig, labels, prefix="Space: ")
-
-
-def _color(number: int) -> str:
-    return PALETTE[_COLORS[number % len(_COLORS)]]
-
-
-def _calibrator(name: str) -> str:
-    words = {"none": "raw", "sn": "SN", "whiten": "whitening", "zipf-whiten": "Zipfian whitening"}
-    return words.get(name, name.replace("natsv", "NATSV").replace("sn+", "SN+"))
+                fig.data[-1].marker.update(_shaded(frequency, "mean log<br>word<br>frequency"))
+    add_slider(fig, list(map(short_name, views["coordinates"])), prefix="Space: ")
+    title = f"Sentences of {views['set']}, {method.upper()}"
+    return lay_out(fig, title, f"{method.upper()} 1", f"{method.upper()} 2", height=560)

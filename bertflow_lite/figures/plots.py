@@ -1,4 +1,7 @@
-"""Plotly figures for the book: one look, one renderer, and small helpers.
+"""What all figures of the book share: palette, looks of methods, menus, legends, the renderer.
+
+A method has one color, mark and dash in every chapter: `LOOKS`. A figure adds its traces by `draw`
+and `add_bars` of `drawing`, and its titles, menu and legend by its `lay_out`.
 
 The renderer emits each figure twice: as Plotly's JSON, which Jupyter and VS Code draw, and as HTML
 without the library, which the built book and Colab draw. The HTML of equal figures is equal byte
@@ -10,7 +13,9 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import plotly.graph_objects as go
@@ -19,16 +24,12 @@ from plotly.io.base_renderers import MimetypeRenderer
 from plotly.offline import get_plotlyjs_version
 
 __all__ = [
-    "BELOW",
-    "METHOD_NAMES",
+    "LOOKS",
     "PALETTE",
     "RENDERER",
-    "SET_NAMES",
-    "Rows",
+    "Look",
     "add_slider",
-    "grouped_bars",
-    "make_menu",
-    "name_set",
+    "looks_of",
     "show",
     "use_book_renderer",
 ]
@@ -43,13 +44,19 @@ PALETTE = {
     "sky": "#56B4E9",
     "purple": "#CC79A7",
     "gray": "#7B7F86",
-    "yellow": "#F0E442",
 }
-"""Okabe and Ito's colors, told apart with any color vision; gray stands in for their black."""
+"""Okabe and Ito's colors, told apart with any color vision; gray stands in for their black, and
+their yellow, which cannot be seen on white, is left out."""
+SET_NAMES = {"stsb": "STS-B", "sick-r": "SICK-R", "mini-sts": "mini-sts"}
+Rows = Sequence[Mapping[str, Any]]
+"""Rows of a stored run."""
 # Gray with the same contrast (4.0) on white as on the book's dark background. In the book itself,
 # static/custom.css gives text the theme's own color.
-_INK = "#7B7F86"
+INK = "#7B7F86"
 _GRID = "rgba(128, 128, 128, 0.25)"
+# Below: at the bottom of the figure; however many rows a legend needs, Plotly makes room for it.
+BELOW = {"yref": "container", "y": 0, "yanchor": "bottom", "font": {"size": 12}}
+_MENU_WIDTH = 50  # characters that fit a phone
 _CONFIG = {"responsive": True, "displaylogo": False}
 # Where the page has a tag for the library (the built book has: book/book_site.py), wait for it;
 # else (Colab, before a notebook is run) fetch the library once, from its public address.
@@ -76,17 +83,21 @@ _SCRIPT = """\
 
 
 def _template() -> go.layout.Template:
-    axis = {"gridcolor": _GRID, "linecolor": _GRID, "zerolinecolor": _GRID, "automargin": True}
+    lines = {"gridcolor": _GRID, "linecolor": _GRID, "zerolinecolor": _GRID}
+    axis = {**lines, "automargin": True, "title": {"font": {"size": 13}, "standoff": 8}}
     layout = go.Layout(
         autosize=True,
         height=420,
         colorway=list(PALETTE.values()),
         paper_bgcolor="rgba(0, 0, 0, 0)",
         plot_bgcolor="rgba(0, 0, 0, 0)",
-        font={"family": "system-ui, sans-serif", "size": 14, "color": _INK},
-        title={"x": 0, "xref": "paper", "y": 0.98, "yanchor": "top", "font": {"size": 16}},
-        margin={"l": 50, "r": 15, "t": 75, "b": 45},
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
+        font={"family": "system-ui, sans-serif", "size": 14, "color": INK},
+        title={
+            **{"x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"},
+            "font": {"size": 16},
+        },
+        margin={"l": 50, "r": 15, "t": 50, "b": 45},
+        legend={"orientation": "h", "x": 0.01, "xref": "container", "xanchor": "left", **BELOW},
         hoverlabel={"bgcolor": "#FFFFFF", "font": {"color": "#1A1A1A"}},
         xaxis=axis,
         yaxis=axis,
@@ -167,6 +178,248 @@ def show(fig: go.Figure, alt: str | None = None) -> None:
     fig.show()
 
 
+@dataclass(frozen=True)
+class Look:
+    """How one thing is drawn, in every figure where it appears.
+
+    Attributes
+    ----------
+    name, short : str
+        What a legend calls it; the name that tables have room for.
+    color : str
+        Hexadecimal, of the palette.
+    mark, dash : str
+        Plotly's symbol of its points, and dash of its line: they tell it apart without color.
+    """
+
+    name: str
+    short: str
+    color: str
+    mark: str = "circle"
+    dash: str = "solid"
+
+
+def _looks(rows: Mapping[str, tuple[str, str, str, str, str]]) -> dict[str, Look]:
+    return {
+        key: Look(name, short, PALETTE[color], mark, dash)
+        for key, (name, short, color, mark, dash) in rows.items()
+    }
+
+
+LOOKS = _looks({
+    "none": ("raw", "raw", "gray", "circle-open", "solid"),
+    "sn": ("standardized", "SN", "orange", "square", "dash"),
+    "centered": ("centered", "centered", "orange", "square-open", "longdash"),
+    "natsv": ("top directions removed", "NATSV", "vermillion", "x", "dashdot"),
+    "natsv:1": ("top direction removed", "NATSV:1", "vermillion", "x", "dashdot"),
+    "sn+natsv": ("standardized, directions removed", "SN+NATSV", "sky", "cross", "longdash"),
+    "no frequency": ("frequency removed", "no frequency", "vermillion", "x-open", "dashdot"),
+    "whiten": ("whitened", "whitening", "green", "diamond", "dot"),
+    "whiten:128": ("whitened, 128 directions", "whitening:128", "green", "diamond-open", "dashdot"),
+    "zipf-whiten": ("Zipfian whitening", "Zipfian whitening", "green", "star-diamond", "longdash"),
+    "flow": ("flow", "flow", "blue", "triangle-up", "solid"),
+    "flow:nli": ("flow (NLI)", "flow (NLI)", "sky", "triangle-down", "dash"),
+    "flow:released-code": ("released-code", "released-code", "sky", "pentagon", "dash"),
+    "flow:recommended": ("recommended", "recommended", "blue", "star", "longdash"),
+    "tfidf": ("TF-IDF", "TF-IDF", "purple", "triangle-left", "longdash"),
+    "count": ("bag of words", "bag of words", "purple", "hexagon", "dot"),
+    "edit distance": ("edit distance", "edit distance", "purple", "bowtie", "dash"),
+    "people": ("people", "people", "vermillion", "hexagram", "dot"),
+})  # fmt: skip
+"""The one look of each method, in every chapter; weights by words alone are purple."""
+# What a label may call a method; the first that is found decides.
+_CALLED = (
+    ("zipf", "zipf-whiten"),
+    (r"tf-?idf", "tfidf"),
+    (r"bag of words|word counts|words only", "count"),
+    (r"\braw\b|^none$|no flow|no calibration", "none"),
+    (r"released.code", "flow:released-code"),
+    ("recommended", "flow:recommended"),
+    (r"flow.*nli", "flow:nli"),
+    (r"flow|^paper$", "flow"),
+    (r"whiten.*(third|width|\d)", "whiten:128"),
+    ("whiten", "whiten"),
+    (r"sn ?\+ ?natsv", "sn+natsv"),
+    (r"natsv|directions? removed", "natsv"),
+    (r"standardized|^sn$", "sn"),
+    ("centered", "centered"),
+    ("frequency removed", "no frequency"),
+    ("edit distance", "edit distance"),
+    ("^people$", "people"),
+)
+_COLORS = ("blue", "orange", "green", "vermillion", "purple", "sky", "gray")
+_MARKS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "star")
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
+
+
+def series(number: int, name: str = "") -> Look:
+    """Give the look of one of several things that are no methods, by its place among them."""
+    k, turn = number % len(_COLORS), number // len(_COLORS)
+    mark = _MARKS[k] + ("", "-open", "-dot", "-open-dot")[turn % 4]
+    return Look(name, name, PALETTE[_COLORS[k]], mark, _DASHES[(k + turn) % len(_DASHES)])
+
+
+def name_method(method: str) -> str:
+    """Name a method, such as ``"sn"``, as legends do."""
+    return LOOKS[method].name if method in LOOKS else method
+
+
+def short_name(method: str) -> str:
+    """Name a method as tables do.
+
+    Examples
+    --------
+    >>> short_name("whiten"), short_name("sn+natsv:6")
+    ('whitening', 'SN+NATSV:6')
+    """
+    if method in LOOKS:
+        return LOOKS[method].short
+    return method.replace("natsv", "NATSV").replace("sn+", "SN+")
+
+
+def looks_of(labels: Iterable[str]) -> dict[str, Look]:
+    """Give each label the look of the method that it names; different labels look different.
+
+    Parameters
+    ----------
+    labels : iterable of str
+        Such as ``"untrained, flow"``.  What names no method takes colors that are left.
+
+    Returns
+    -------
+    dict of str to Look
+        In the order of the labels, which are the names.
+
+    Examples
+    --------
+    >>> looks = looks_of(["untrained, flow", "BERT-flow (target)", "USE"])
+    >>> [(look.color, look.mark) for look in looks.values()]
+    [('#0072B2', 'triangle-up'), ('#0072B2', 'triangle-up-open'), ('#E69F00', 'diamond')]
+    """
+    methods = {label: _method_of(label) for label in labels}
+    found: dict[str, Look] = {}
+    taken: set[tuple[str, str]] = set()
+    # Methods choose first: what has no look of its own takes colors that they leave.
+    for label in sorted(methods, key=lambda one: methods[one] is None):
+        others = [series(k) for k in range(4 * len(_COLORS))]
+        if (method := methods[label]) is not None:
+            own = LOOKS[method]
+            turned = own.mark.removesuffix("-open") if "-open" in own.mark else f"{own.mark}-open"
+            other = "dot" if own.dash != "dot" else "dashdot"
+            options = [own, replace(own, mark=turned, dash=other), *others]
+        else:
+            colors = {color for color, _ in taken}
+            options = [*(look for look in others if look.color not in colors), *others]
+        look = next((one for one in options if (one.color, one.mark) not in taken), others[0])
+        taken.add((look.color, look.mark))
+        found[label] = replace(look, name=label)
+    return {label: found[label] for label in methods}
+
+
+def _method_of(label: str) -> str | None:
+    if label in LOOKS:
+        return label
+    return next((key for words, key in _CALLED if re.search(words, label.lower())), None)
+
+
+def make_button(
+    label: str, traces: Mapping[str, Any], layout: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Make a button that gives all traces new values, and the layout where it is given."""
+    if layout is None:
+        return {"label": label, "method": "restyle", "args": [traces]}
+    return {"label": label, "method": "update", "args": [traces, layout]}
+
+
+def make_menu(
+    buttons: Sequence[dict[str, Any]], *, folded: bool = False, **more: Any
+) -> list[dict[str, Any]]:
+    """Make a row of buttons where they fit a phone, else a list that folds out.
+
+    Parameters
+    ----------
+    buttons : sequence of dict
+        From `make_button`.
+        With fewer than two there is nothing to choose, and no menu.
+    folded : bool, default False
+        Always make a list, such as where long names leave the axes little of a phone.
+    **more
+        Other attributes of the menu.
+    """
+    if len(buttons) < 2:
+        return []
+    few = not folded and sum(len(button["label"]) + 3 for button in buttons) <= _MENU_WIDTH
+    menu = {
+        "type": "buttons" if few else "dropdown",
+        "direction": "right" if few else "down",
+        "buttons": list(buttons),
+        "x": 0,
+        "xanchor": "left",
+        "y": 1,
+        "yanchor": "bottom",
+        "pad": {"b": 6},
+        "showactive": True,
+        "bgcolor": "rgba(128, 128, 128, 0.15)",
+        "font": {"size": 12},  # four buttons fit a phone
+    }
+    return [{**menu, **more}]
+
+
+def switch_groups(
+    fig: go.Figure,
+    labels: Sequence[str],
+    *,
+    active: int = 0,
+    layouts: Sequence[Mapping[str, Any]] = (),
+) -> list[dict[str, Any]]:
+    """Show one group of traces, and make buttons that show the others.
+
+    Parameters
+    ----------
+    fig : plotly.graph_objects.Figure
+        Its traces come in ``len(labels)`` groups of equal size, one after the other.
+    labels : sequence of str
+        Of the buttons.
+    active : int, default 0
+        The group that is shown at first.
+    layouts : sequence of mapping, default ()
+        What each button changes in the layout.
+
+    Raises
+    ------
+    ValueError
+        If the traces cannot be split evenly over the labels.
+    """
+    if not labels or len(fig.data) % len(labels):
+        raise ValueError(
+            f"The figure's {len(fig.data)} traces cannot be split evenly over {len(labels)} labels."
+        )
+    size = len(fig.data) // len(labels)
+    groups = [[k // size == step for k in range(len(fig.data))] for step in range(len(labels))]
+    for trace, visible in zip(fig.data, groups[active], strict=True):
+        trace.visible = visible
+    return [
+        make_button(label, {"visible": group}, layouts[k] if layouts else None)
+        for k, (label, group) in enumerate(zip(labels, groups, strict=True))
+    ]
+
+
+def make_slider(
+    steps: Sequence[dict[str, Any]], *, prefix: str = "", active: int = 0
+) -> list[dict[str, Any]]:
+    """Make a slider over steps, each like a button."""
+    slider = {
+        "active": active,
+        "steps": list(steps),
+        "currentvalue": {"prefix": prefix, "font": {"size": 14}},
+        "font": {"size": 12},
+        "pad": {"t": 60},
+        "bgcolor": _GRID,
+        "activebgcolor": PALETTE["blue"],
+    }
+    return [slider]
+
+
 def add_slider(
     fig: go.Figure, labels: Sequence[str], *, prefix: str = "", active: int = 0
 ) -> go.Figure:
@@ -193,83 +446,8 @@ def add_slider(
     ValueError
         If the traces cannot be split evenly over the labels.
     """
-    if not labels or len(fig.data) % len(labels):
-        raise ValueError(
-            f"The figure's {len(fig.data)} traces cannot be split evenly over {len(labels)} labels."
-        )
-    size = len(fig.data) // len(labels)
-    groups = [[k // size == step for k in range(len(fig.data))] for step in range(len(labels))]
-    steps = [
-        {"method": "restyle", "args": [{"visible": group}], "label": label}
-        for label, group in zip(labels, groups, strict=True)
-    ]
-    for trace, visible in zip(fig.data, groups[active], strict=True):
-        trace.visible = visible
-    slider = {
-        "active": active,
-        "steps": steps,
-        "currentvalue": {"prefix": prefix},
-        "pad": {"t": 60},
-        "bgcolor": _GRID,
-        "activebgcolor": PALETTE["blue"],
-    }
-    fig.update_layout(sliders=[slider])
-    return fig
-
-
-Rows = Sequence[Mapping[str, Any]]
-SET_NAMES = {"stsb": "STS-B", "sick-r": "SICK-R", "mini-sts": "mini-sts"}
-METHOD_NAMES = {
-    "none": "raw",
-    "sn": "standardized",
-    "natsv:1": "top direction removed",
-    "whiten": "whitened",
-    "whiten:128": "whitened, 128 directions",
-    "flow": "flow",
-    "tfidf": "TF-IDF",
-    "count": "bag of words",
-}
-BELOW = {"orientation": "h", "x": 0, "xanchor": "left", "y": -0.25, "yanchor": "top"}
-
-
-def grouped_bars(
-    groups: list[str], methods: Sequence[str], heights: list[list[float | None]]
-) -> go.Figure:
-    """Draw bars: a group for each of ``groups``, a color for each method."""
-    fig = go.Figure()
-    colors = ("gray", "orange", "green", "blue", "vermillion", "purple")
-    for method, color, values in zip(methods, colors, heights, strict=False):
-        label = METHOD_NAMES.get(method, method)
-        fig.add_bar(
-            x=groups,
-            y=values,
-            name=label,
-            marker_color=PALETTE[color],
-            hovertemplate="%{x}: %{y:.1f}<extra>" + label + "</extra>",
-        )
-    fig.update_layout(barmode="group", height=500, margin_t=110, legend=BELOW)
-    return fig
-
-
-def make_menu(buttons: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Make a row of buttons where they fit a phone, else a list that folds out."""
-    if len(buttons) < 2:
-        return []
-    few = len(buttons) <= 4 and sum(len(button["label"]) for button in buttons) < 60
-    return [
-        {
-            "type": "buttons" if few else "dropdown",
-            "direction": "right" if few else "down",
-            "buttons": buttons,
-            "x": 0,
-            "xanchor": "left",
-            "y": 1.02,
-            "yanchor": "bottom",
-            "showactive": True,
-            "bgcolor": "rgba(128,128,128,0.15)",
-            "font": {"size": 12},
-        }
-    ]
+    steps = switch_groups(fig, labels, active=active)
+    return fig.update_layout(sliders=make_slider(steps, prefix=prefix, active=active))
 
 
 def name_set(name: str) -> str:

@@ -7,11 +7,23 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from textwrap import wrap
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
-from bertflow_lite.figures.plots import PALETTE, add_slider
+from bertflow_lite.figures.drawing import add_bars, draw, lay_out
+from bertflow_lite.figures.plots import (
+    PALETTE,
+    Look,
+    add_slider,
+    looks_of,
+    make_button,
+    series,
+    switch_groups,
+)
 
 __all__ = [
     "agreement_figure",
@@ -29,18 +41,14 @@ __all__ = [
 ]
 
 Run = Mapping[str, Any]
-TERM_COLORS = {
+TERMS = {
     "PMI": PALETTE["blue"],
     "log p(x)": PALETTE["orange"],
     "lambda_c": PALETTE["purple"],
     "residual": PALETTE["gray"],
 }
-LINE_STYLES = (
-    (PALETTE["blue"], "solid", "circle"),
-    (PALETTE["orange"], "dash", "square"),
-    (PALETTE["green"], "dot", "diamond"),
-    (PALETTE["vermillion"], "dashdot", "triangle-up"),
-)
+"""The terms of Eq. 3, and the color of each."""
+_BLUE = Look("", "", PALETTE["blue"])
 
 
 def terms_figure(heatmap: Run) -> go.Figure:
@@ -54,39 +62,36 @@ def terms_figure(heatmap: Run) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     contexts, words = heatmap["contexts"], heatmap["words"]
-    pmi = heatmap["pmi"]
-    log_p = [list(heatmap["log_p"]) for _ in contexts]
-    lambda_c = [[value] * len(words) for value in heatmap["lambda_c"]]
-    score = [
-        [a + b + c for a, b, c in zip(*rows, strict=True)]
-        for rows in zip(pmi, log_p, lambda_c, strict=True)
-    ]
+    pmi = np.array(heatmap["pmi"])
+    log_p = np.tile(heatmap["log_p"], (len(contexts), 1))
+    lambda_c = np.tile(np.array(heatmap["lambda_c"])[:, None], (1, len(words)))
+    score = pmi + log_p + lambda_c
     layers = {
-        "score h_c . w_x": _centered(score),
+        "score h_c . w_x": score - score.mean(),
         "PMI(x, c)": pmi,
-        "log p(x), mean taken off": _centered(log_p),
-        "lambda_c, mean taken off": _centered(lambda_c),
+        "log p(x), mean taken off": log_p - log_p.mean(),
+        "lambda_c, mean taken off": lambda_c - lambda_c.mean(),
     }
-    limit = max(abs(v) for rows in layers.values() for row in rows for v in row)
+    limit = max(float(np.abs(z).max()) for z in layers.values())
     fig = go.Figure()
-    for i, (name, z) in enumerate(layers.items()):
+    for name, z in layers.items():
         fig.add_heatmap(
             x=words,
             y=contexts,
-            z=_rounded(z),
+            z=[[round(value, 2) for value in row] for row in z.tolist()],
             zmin=-limit,
             zmax=limit,
             colorscale="RdBu",
-            visible=i == 0,
             colorbar={"title": {"text": "nats"}},
             hovertemplate="%{y}<br>word %{x}<br>" + name + ": %{z:.2f}<extra></extra>",
         )
-    fig.update_xaxes(title_text="words, sorted by topic", showticklabels=False)
-    fig.update_yaxes(title_text="contexts, sorted by main topic", showticklabels=False)
-    return _dropdown(fig, list(layers), "The score and its three terms")
+    menu = switch_groups(fig, list(layers))
+    fig.update_xaxes(showticklabels=False)
+    fig.update_yaxes(showticklabels=False)
+    axes = ("words, sorted by topic", "contexts, sorted by main topic")
+    return lay_out(fig, "The score and its three terms", *axes, height=480, menu=menu)
 
 
 def shares_figure(rows: Mapping[str, Mapping[str, float]]) -> go.Figure:
@@ -101,25 +106,18 @@ def shares_figure(rows: Mapping[str, Mapping[str, float]]) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
-    for term, color in TERM_COLORS.items():
+    for term, color in TERMS.items():
         if any(abs(shares.get(term, 0)) > 5e-4 for shares in rows.values()):
             values = [100 * shares.get(term, 0) for shares in rows.values()]
-            fig.add_bar(
-                y=list(rows),
-                x=values,
-                name=term,
-                orientation="h",
-                marker_color=color,
-                text=[f"{v:.0f}%" if abs(v) >= 3 else "" for v in values],
-                hovertemplate="%{y}<br>" + term + ": %{x:.1f}%<extra></extra>",
-            )
-    fig.update_layout(barmode="relative", title_text="Who explains the variance of h_c . w_x?")
-    fig.update_xaxes(title_text="share of the variance of the score, %")
+            text = [f"{v:.0f}%" if abs(v) >= 3 else "" for v in values]
+            look, hover = Look(term, term, color), "%{y}: %{x:.1f}%"
+            add_bars(fig, look, values, list(rows), hover, orientation="h", text=text)
+    fig.update_layout(barmode="relative")
     fig.update_yaxes(autorange="reversed")
-    return fig
+    title, axis = "Who explains the variance of h_c . w_x?", "share of the variance of the score, %"
+    return lay_out(fig, title, axis)
 
 
 def width_figure(widths: Mapping[str, Run]) -> go.Figure:
@@ -133,37 +131,25 @@ def width_figure(widths: Mapping[str, Run]) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
     names = {"product": "log-linear world", "mixture": "mixture world"}
-    for (kind, curve), style in zip(widths.items(), LINE_STYLES, strict=False):
+    for number, (kind, curve) in enumerate(widths.items()):
+        name, look = names.get(kind, kind), series(number)
         x = [row["width"] for row in curve["rows"]]
-        label = f"{names.get(kind, kind)}, needs width {curve['needed_width']}"
-        _line(
-            fig,
-            x,
-            [row["residual_std"] for row in curve["rows"]],
-            label,
-            style,
-            "std %{y:.2g} nats",
-        )
-        bound = [row["least_residual_std"] for row in curve["rows"]]
-        fig.add_scatter(
-            x=[a for a, b in zip(x, bound, strict=True) if b > 1e-9],
-            y=[b for b in bound if b > 1e-9],
-            name=f"{names.get(kind, kind)}, least possible",
-            mode="lines",
-            line={"color": style[0], "dash": "dot", "width": 1},
-            hovertemplate="width %{x}<br>least std %{y:.2g} nats<extra></extra>",
-        )
+        y = [row["residual_std"] for row in curve["rows"]]
+        fitted = replace(look, name=f"{name}, needs width {curve['needed_width']}")
+        draw(fig, fitted, x, y, "%{x}: std %{y:.2g} nats", "lines+markers", size=7)
+        least = [(row["width"], row["least_residual_std"]) for row in curve["rows"]]
+        kept = [(at, bound) for at, bound in least if bound > 1e-9]
+        lowest = replace(look, name=f"{name}, least possible", dash="dot")
+        x, y = [at for at, _ in kept], [bound for _, bound in kept]
+        draw(fig, lowest, x, y, "width %{x}<br>least std %{y:.2g} nats", "lines", width=1)
     fig.add_hline(y=0.01, line_dash="dash", line_color=PALETTE["gray"], annotation_text="0.01")
-    fig.update_xaxes(title_text="width of the vectors", type="log", dtick="D2")
-    fig.update_yaxes(
-        title_text="std of h.w - log p* - lambda_c, nats", type="log", exponentformat="e"
-    )
-    fig.update_layout(title_text="The softmax bottleneck", height=460)
-    return fig
+    fig.update_xaxes(type="log", dtick="D2")
+    fig.update_yaxes(type="log", exponentformat="e")
+    axes = ("width of the vectors", "std of h.w - log p* - lambda_c, nats")
+    return lay_out(fig, "The softmax bottleneck", *axes, height=460)
 
 
 def spectrum_slider_figure(rows: Sequence[Run]) -> go.Figure:
@@ -177,28 +163,25 @@ def spectrum_slider_figure(rows: Sequence[Run]) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
     for row in rows:
         note = (
-            f"mean cosine {row['mean cosine']:.2f}; correlation with overlap "
+            f"mean cosine {row['mean cosine']:.2f};<br>correlation with overlap "
             f"{row['overlap']:.2f}, with topics {row['topics']:.2f}"
         )
-        fig.add_scatter(
-            x=row["x"],
-            y=row["y"],
-            mode="markers",
-            name=note,
-            showlegend=True,
-            marker={"color": PALETTE["blue"], "size": 5, "opacity": 0.6},
-            hovertemplate="overlap %{x:.2f}<br>cosine %{y:.2f}<extra></extra>",
-        )
-    fig.update_xaxes(title_text="overlap of p*(x|c) and p*(x|c')")
-    fig.update_yaxes(title_text="cosine of h_c and h_c'", range=[-1.05, 1.05])
-    fig.update_layout(title_text="The same softmax, other cosines", height=520)
+        _cloud(fig, replace(_BLUE, name=note), row["x"], row["y"], "overlap")
+    fig.update_yaxes(range=[-1.05, 1.05])
     labels = [f"{row['share']:.1f}" for row in rows]
-    return add_slider(fig, labels, prefix="share of the spread in h: ", active=len(rows) // 2)
+    add_slider(fig, labels, prefix="share of the spread in h: ", active=len(rows) // 2)
+    axes = ("overlap of p*(x|c) and p*(x|c')", "cosine of h_c and h_c'")
+    return lay_out(fig, "The same softmax, other cosines", *axes, height=520)
+
+
+def _cloud(fig: go.Figure, look: Look, x: Any, y: Any, axis: str) -> None:
+    """Add points, one for each pair of contexts; their name says what was measured."""
+    hover = axis + " %{x:.2f}<br>cosine %{y:.2f}"
+    draw(fig, look, x, y, hover, size=5, opacity=0.6, showlegend=True)
 
 
 def gauge_figure(gauge: Mapping[str, Run]) -> go.Figure:
@@ -212,25 +195,17 @@ def gauge_figure(gauge: Mapping[str, Run]) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
-    for name, key, color in (
-        ("raw cosine", "correlation with topics", PALETTE["blue"]),
-        ("cosine after whitening", "whitened: correlation with topics", PALETTE["orange"]),
-    ):
-        fig.add_bar(
-            x=list(gauge),
-            y=[row[key] for row in gauge.values()],
-            name=name,
-            marker_color=color,
-            customdata=[row["largest difference in log p"] for row in gauge.values()],
-            hovertemplate="%{x}, " + name + ": %{y:.3f}<br>log p differs by at most "
-            "%{customdata:.1e}<extra></extra>",
-        )
-    fig.update_layout(barmode="group", title_text="Four solutions, one p(x|c)")
-    fig.update_yaxes(title_text="Spearman with topic similarity")
-    return fig
+    keys = ("correlation with topics", "whitened: correlation with topics")
+    looks = looks_of(["raw cosine", "cosine after whitening"])
+    differences = [row["largest difference in log p"] for row in gauge.values()]
+    for look, key in zip(looks.values(), keys, strict=True):
+        y = [row[key] for row in gauge.values()]
+        hover = "%{x}: %{y:.3f}<br>log p differs by at most %{customdata:.1e}"
+        add_bars(fig, look, list(gauge), y, hover, customdata=differences)
+    fig.update_layout(barmode="group")
+    return lay_out(fig, "Four solutions, one p(x|c)", y="Spearman with topic similarity")
 
 
 def reliance_figure(rows: Sequence[Run]) -> go.Figure:
@@ -244,19 +219,19 @@ def reliance_figure(rows: Sequence[Run]) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
-    variants = [name for name in rows[0] if name != "spread"]
+    looks = looks_of(name for name in rows[0] if name != "spread")
     references = {"topics": "topics (what contexts are about)", "overlap": "overlap of p*(x|c)"}
+    x = [row["spread"] for row in rows]
     for reference in references:
-        for variant, style in zip(variants, LINE_STYLES, strict=False):
+        for variant, look in looks.items():
             y = [row[variant][reference] for row in rows]
-            _line(fig, [row["spread"] for row in rows], y, variant, style, "Spearman %{y:.3f}")
-    fig.update_xaxes(title_text="how much contexts differ in leaning on word frequency")
-    fig.update_yaxes(title_text="Spearman with the similarity")
+            draw(fig, look, x, y, "%{x}: Spearman %{y:.3f}", "lines+markers", size=7)
+    menu = switch_groups(fig, list(references.values()))
+    axes = ("how much contexts differ in leaning on word frequency", "Spearman with the similarity")
     title = "When does removing frequency help?"
-    return _dropdown(fig, list(references.values()), title, group=len(variants))
+    return lay_out(fig, title, *axes, height=480, menu=menu)
 
 
 def agreement_figure(agreement: Mapping[str, Mapping[str, Run]]) -> go.Figure:
@@ -270,25 +245,23 @@ def agreement_figure(agreement: Mapping[str, Mapping[str, Run]]) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
+    looks = {"cosine": series(0, "cosine"), "dot": series(1, "dot product")}
     labels = []
     for world, table in agreement.items():
         for reference in ("overlap", "topics", "PMI cosine"):
             labels.append(f"{world}: {reference}")
-            for measure, color in (("cosine", PALETTE["blue"]), ("dot", PALETTE["orange"])):
-                fig.add_bar(
-                    x=list(table),
-                    y=[row[measure][reference] for row in table.values()],
-                    name="cosine" if measure == "cosine" else "dot product",
-                    marker_color=color,
-                    customdata=[row["mean cosine"] for row in table.values()],
-                    hovertemplate="%{x}: %{y:.3f}<br>mean cosine %{customdata:.2f}<extra></extra>",
-                )
+            for measure, look in looks.items():
+                y = [row[measure][reference] for row in table.values()]
+                cosines = [row["mean cosine"] for row in table.values()]
+                hover = "%{x}: %{y:.3f}<br>mean cosine %{customdata:.2f}"
+                add_bars(fig, look, list(table), y, hover, customdata=cosines)
+    menu = switch_groups(fig, labels)
     fig.update_layout(barmode="group")
-    fig.update_yaxes(title_text="Spearman with the similarity", range=[0, 1])
-    return _dropdown(fig, labels, "Do vectors agree with predictions?", group=2)
+    fig.update_yaxes(range=[0, 1])
+    title, axis = "Do vectors agree with predictions?", "Spearman with the similarity"
+    return lay_out(fig, title, y=axis, height=480, menu=menu)
 
 
 def languages_figure(languages: Run) -> go.Figure:
@@ -302,26 +275,19 @@ def languages_figure(languages: Run) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
-    for key, same, color, symbol in (
+    for key, same, color, mark in (
         ("within", True, PALETTE["blue"], "circle"),
         ("across", False, PALETTE["vermillion"], "x"),
     ):
         chosen = [i for i, value in enumerate(languages["same"]) if value == same]
-        fig.add_scatter(
-            x=[languages["x"][i] for i in chosen],
-            y=[languages["y"][i] for i in chosen],
-            mode="markers",
-            name=f"{key} a language: Spearman {languages[key]['correlation with topics']:.2f}",
-            marker={"color": color, "symbol": symbol, "size": 6, "opacity": 0.7},
-            hovertemplate="topics %{x:.2f}<br>cosine %{y:.2f}<extra></extra>",
-        )
-    fig.update_xaxes(title_text="cosine of the true topic weights")
-    fig.update_yaxes(title_text="cosine of h_c and h_c'")
-    fig.update_layout(title_text="Contexts that share no word")
-    return fig
+        correlation = languages[key]["correlation with topics"]
+        look = Look(f"{key} a language: Spearman {correlation:.2f}", key, color, mark)
+        x, y = ([languages[axis][i] for i in chosen] for axis in "xy")
+        draw(fig, look, x, y, "topics %{x:.2f}<br>cosine %{y:.2f}", size=6, opacity=0.7)
+    axes = ("cosine of the true topic weights", "cosine of h_c and h_c'")
+    return lay_out(fig, "Contexts that share no word", *axes)
 
 
 def neighbors_figure(items: Sequence[Run], what: str) -> go.Figure:
@@ -337,14 +303,13 @@ def neighbors_figure(items: Sequence[Run], what: str) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     if not items:
         raise ValueError("there are no items to show neighbors of.")
     columns = [_neighbor_columns(item) for item in items]
     fig = go.Figure(
         go.Table(
-            columnwidth=[5, 1, 5, 1],
+            columnwidth=[5, 2, 5, 2],
             header={
                 "values": ["<b>by dot product</b>", "h.w", "<b>by PMI</b>", "PMI"],
                 "align": "left",
@@ -355,21 +320,18 @@ def neighbors_figure(items: Sequence[Run], what: str) -> go.Figure:
                 "values": columns[0],
                 "align": "left",
                 "height": 30,
+                "font": {"size": 12},
                 "fill": {"color": "rgba(0, 0, 0, 0)"},
             },
         )
     )
-    buttons = [
-        {
-            "method": "restyle",
-            "args": [{"cells.values": [cells]}],
-            "label": _text(item["name"][-70:]),
-        }
+    menu = [
+        make_button(
+            "<br>".join(map(_text, wrap(item["name"][-70:], 44))), {"cells.values": [cells]}
+        )
         for item, cells in zip(items, columns, strict=True)
     ]
-    fig = _menu(fig, buttons, f"Neighbors of a {what} (bold: in both lists)")
-    fig.update_layout(updatemenus=[{"x": 0, "xanchor": "left"}], height=560)
-    return fig
+    return lay_out(fig, f"Neighbors of a {what} (bold: in both lists)", height=560, menu=menu)
 
 
 def scatter_figure(scatter: Run) -> go.Figure:
@@ -383,7 +345,6 @@ def scatter_figure(scatter: Run) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     columns = {
         "PMI(x, c)": scatter["pmi"],
@@ -391,34 +352,25 @@ def scatter_figure(scatter: Run) -> go.Figure:
         "lambda_c": scatter["lambda_c"],
     }
     columns["sum of all three"] = [sum(three) for three in zip(*columns.values(), strict=True)]
-    fig = go.Figure()
     kinds = {"evenly": PALETTE["gray"], "from p(x|c)": PALETTE["blue"]}
     rows = {kind: [i for i, d in enumerate(scatter["drawn"]) if d == kind] for kind in kinds}
-    for kind, color in kinds.items():
-        fig.add_scatter(
-            x=[round(columns["PMI(x, c)"][i], 3) for i in rows[kind]],
-            y=[round(scatter["score"][i], 3) for i in rows[kind]],
-            text=[_text(f"{scatter['context'][i]} [{scatter['word'][i]}]") for i in rows[kind]],
-            mode="markers",
-            name=f"words drawn {kind}",
-            marker={"color": color, "size": 5, "opacity": 0.6},
-            hovertemplate="%{text}<br>term %{x:.2f}<br>score %{y:.2f}<extra></extra>",
-        )
     # The buttons move the points instead of switching traces: the texts are long, and stay.
-    buttons = [
-        {
-            "method": "update",
-            "args": [
-                {"x": [[round(x[i], 3) for i in rows[kind]] for kind in kinds]},
-                {"xaxis.title.text": f"{name}, nats"},
-            ],
-            "label": name,
-        }
-        for name, x in columns.items()
+    x = {
+        name: [[round(values[i], 3) for i in chosen] for chosen in rows.values()]
+        for name, values in columns.items()
+    }
+    fig = go.Figure()
+    for (kind, color), across in zip(kinds.items(), x["PMI(x, c)"], strict=True):
+        y = [round(scatter["score"][i], 3) for i in rows[kind]]
+        text = [_text(f"{scatter['context'][i]} [{scatter['word'][i]}]") for i in rows[kind]]
+        look, hover = Look(f"words drawn {kind}", kind, color), "%{text}<br>term %{x:.2f}"
+        draw(fig, look, across, y, hover + "<br>score %{y:.2f}", size=5, opacity=0.6, text=text)
+    menu = [
+        make_button(name, {"x": values}, {"xaxis.title.text": f"{name}, nats"})
+        for name, values in x.items()
     ]
-    fig.update_xaxes(title_text="PMI(x, c), nats")
-    fig.update_yaxes(title_text="score h_c . w_x")
-    return _menu(fig, buttons, "The score against its terms")
+    axes = ("PMI(x, c), nats", "score h_c . w_x")
+    return lay_out(fig, "The score against its terms", *axes, height=480, menu=menu)
 
 
 def frequency_figure(frequency: Run) -> go.Figure:
@@ -432,22 +384,18 @@ def frequency_figure(frequency: Run) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
-    fig.add_scatter(
-        x=frequency["zipf"],
-        y=frequency["log_p"],
-        text=frequency["words"],
-        mode="markers",
-        marker={"color": PALETTE["blue"], "size": 5, "opacity": 0.6},
-        hovertemplate="%{text}<br>wordfreq %{x:.2f}<br>log p(x) %{y:.2f}<extra></extra>",
-    )
-    fig.update_xaxes(title_text="wordfreq: log10 of the frequency per billion words")
-    fig.update_yaxes(title_text="log p(x), mean of p(x|c) over contexts")
+    hover = "%{text}<br>wordfreq %{x:.2f}<br>log p(x) %{y:.2f}"
+    x, y, text = frequency["zipf"], frequency["log_p"], frequency["words"]
+    draw(fig, _BLUE, x, y, hover, size=5, opacity=0.6, text=text)
     rho = frequency["spearman_wordfreq"]
-    fig.update_layout(title_text=f"The model's word frequencies (Spearman {rho:.2f})")
-    return fig
+    title = f"The model's word frequencies (Spearman {rho:.2f})"
+    axes = (
+        "wordfreq: log10 of the frequency per billion words",
+        "log p(x), mean of p(x|c) over contexts",
+    )
+    return lay_out(fig, title, *axes)
 
 
 def probe_similarity_figure(similarity: Run) -> go.Figure:
@@ -461,23 +409,18 @@ def probe_similarity_figure(similarity: Run) -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     fig = go.Figure()
-    for variant, y in similarity["y"].items():
+    for (variant, y), look in zip(
+        similarity["y"].items(), looks_of(similarity["y"]).values(), strict=True
+    ):
         row = similarity["table"][variant]
-        fig.add_scatter(
-            x=similarity["x"],
-            y=y,
-            mode="markers",
-            showlegend=True,
-            name=f"mean cosine {row['mean cosine']:.2f}, Spearman {row['cosine']['overlap']:.2f}",
-            marker={"color": PALETTE["blue"], "size": 5, "opacity": 0.6},
-            hovertemplate="overlap %{x:.2f}<br>cosine %{y:.2f}<extra></extra>",
-        )
-    fig.update_xaxes(title_text="overlap of p(x|c) and p(x|c')")
-    fig.update_yaxes(title_text="cosine of h_c and h_c'", range=[-1.05, 1.05])
-    return _dropdown(fig, list(similarity["y"]), "Do context vectors agree with predictions?")
+        note = f"mean cosine {row['mean cosine']:.2f}, Spearman {row['cosine']['overlap']:.2f}"
+        _cloud(fig, replace(look, name=note), similarity["x"], y, "overlap")
+    menu = switch_groups(fig, list(similarity["y"]))
+    fig.update_yaxes(range=[-1.05, 1.05])
+    axes = ("overlap of p(x|c) and p(x|c')", "cosine of h_c and h_c'")
+    return lay_out(fig, "Do context vectors agree with predictions?", *axes, height=480, menu=menu)
 
 
 def _text(text: str) -> str:
@@ -494,53 +437,3 @@ def _neighbor_columns(item: Run) -> list[list[str]]:
         columns.append([f"<b>{name}</b>" if bold else name for name, bold in names])
         columns.append([f"{value:.2f}" for _, value in item[key]])
     return columns
-
-
-def _line(
-    fig: go.Figure,
-    x: list[float],
-    y: list[float],
-    name: str,
-    style: tuple[str, str, str],
-    hover: str,
-) -> None:
-    """Add a curve whose dash and marker tell it apart without color."""
-    color, dash, symbol = style
-    fig.add_scatter(
-        x=x,
-        y=y,
-        name=name,
-        mode="lines+markers",
-        line={"color": color, "dash": dash},
-        marker={"symbol": symbol, "size": 7},
-        hovertemplate=f"{name}<br>%{{x}}: {hover}<extra></extra>",
-    )
-
-
-def _dropdown(fig: go.Figure, labels: list[str], title: str, group: int = 1) -> go.Figure:
-    """Add a dropdown that shows one group of traces at a time, and open with the first."""
-    groups = [[k // group == i for k in range(len(fig.data))] for i in range(len(labels))]
-    for trace, visible in zip(fig.data, groups[0], strict=True):
-        trace.visible = visible
-    buttons = [
-        {"method": "restyle", "args": [{"visible": shown}], "label": label}
-        for label, shown in zip(labels, groups, strict=True)
-    ]
-    return _menu(fig, buttons, title)
-
-
-def _menu(fig: go.Figure, buttons: list[dict[str, Any]], title: str) -> go.Figure:
-    """Put a dropdown at the upper right, above the legend."""
-    menu = {"buttons": buttons, "x": 1, "xanchor": "right", "y": 1.22, "yanchor": "top"}
-    fig.update_layout(updatemenus=[menu], title_text=title, margin_t=120, height=480)
-    return fig
-
-
-def _centered(rows: list[list[float]]) -> list[list[float]]:
-    values = [value for row in rows for value in row]
-    mean = sum(values) / len(values)
-    return [[value - mean for value in row] for row in rows]
-
-
-def _rounded(rows: list[list[float]]) -> list[list[float]]:
-    return [[round(value, 2) for value in row] for row in rows]

@@ -13,22 +13,21 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from bertflow_lite.figures.plots import METHOD_NAMES, PALETTE, make_menu
+from bertflow_lite.figures.drawing import draw, lay_out
+from bertflow_lite.figures.plots import LOOKS, make_button, name_method, series
 from bertflow_lite.figures.pretraining_panels import (
-    Getter,
+    LEVEL,
     Line,
     Panel,
     Run,
     Value,
-    change_lines,
     draw_views,
-    legend_below,
     line_of,
     loss_panel,
     name_bin,
-    place_title,
     snapshots_of,
     stack_panels,
+    value_at,
 )
 
 __all__ = [
@@ -64,50 +63,33 @@ def word_curves(run: Run, *, title: str = "") -> go.Figure:
         **{f"distance to {k} nearest": ("distance", str(k)) for k in (3, 5, 7)},
         "3 largest dot products": ("dot", "3"),
     }
-    views = {
-        label: [
-            Panel(
-                "Rank correlation with frequency",
-                "Spearman",
-                [
-                    line_of(run, "norm", lambda s: s["words"]["norm_log_frequency"]["spearman"]),
-                    line_of(
-                        run,
-                        "distance to neighbors",
-                        # With the rank, which falls as frequency rises.
-                        lambda s: -s["words"]["spearman_distance_rank"],
-                    ),
-                ],
-                -1.05,
-                1.05,
-            ),
+    norm = line_of(run, "norm", "words", "norm_log_frequency", "spearman")
+    # With the rank, which falls as frequency rises.
+    ranks = line_of(run, "distance to neighbors", "words", "spearman_distance_rank")
+    distance = replace(ranks, y=[value and -value for value in ranks.y])
+    cosine = line_of(run, "words", "words", "mean_cosine", "estimate")
+    frequency = [
+        line_of(run, "of all variance", "words", "frequency", "variance", 0),
+        line_of(run, "frequency in it", "words", "frequency", "explained", 0),
+    ]
+    views = {}
+    for label, key in shown.items():
+        unit = "dot product" if key[0] == "dot" else "distance"
+        views[label] = [
+            Panel("Rank correlation with frequency", "Spearman", [norm, distance], -1.05, 1.05),
             Panel("Mean norm, by frequency rank", "norm", _bins(run, "norm")),
-            Panel(
-                f"Mean {label}, by rank",
-                "dot product" if key[0] == "dot" else "distance",
-                _bins(run, *key),
-            ),
-            Panel(
-                "Two random words",
-                "mean cosine",
-                [line_of(run, "words", lambda s: s["words"]["mean_cosine"]["estimate"])],
-            ),
-            Panel(
-                "The words' strongest direction",
-                "share",
-                [
-                    line_of(
-                        run, "of all variance", lambda s: s["words"]["frequency"]["variance"][0]
-                    ),
-                    line_of(
-                        run, "frequency in it", lambda s: s["words"]["frequency"]["explained"][0]
-                    ),
-                ],
-            ),
+            Panel(f"Mean {label}, by rank", unit, _bins(run, *key)),
+            Panel("Two random words", "mean cosine", [cosine]),
+            Panel("The words' strongest direction", "share", frequency),
         ]
-        for label, key in shown.items()
-    }
-    return draw_views(run, views, title)
+    return draw_views(snapshots_of(run), views, title)
+
+
+def _bins(run: Run, *path: str) -> list[Line]:
+    bins = snapshots_of(run)[0]["words"]["table1"]["bins"]
+    return [
+        line_of(run, name_bin(ranks), "words", "table1", *path, i) for i, ranks in enumerate(bins)
+    ]
 
 
 def meaning_curves(run: Run, *, title: str = "") -> go.Figure:
@@ -124,35 +106,33 @@ def meaning_curves(run: Run, *, title: str = "") -> go.Figure:
     plotly.graph_objects.Figure
         Three panels.
     """
-    bins = _all_bins(run, lambda s: s["gain"]["by_frequency"])
+    parts = [snapshot["gain"]["by_frequency"] for snapshot in snapshots_of(run)]
+    bins = sorted({tuple(ranks) for part in parts for ranks in part["bins"]}, key=lambda r: r[0])
     pmi = [
         Line(
             name_bin(ranks),
-            [_at_bin(s["gain"]["by_frequency"], ranks, "pmi") for s in snapshots_of(run)],
-            [_at_bin(s["gain"]["by_frequency"], ranks, "error") for s in snapshots_of(run)],
+            [_at_bin(part, ranks, "pmi") for part in parts],
+            [_at_bin(part, ranks, "error") for part in parts],
         )
         for ranks in bins
     ]
-    last = snapshots_of(run)[-1]
+    rarity = snapshots_of(run)[-1]["neighbors"]["spearman_rarity"]
+    neighbors = [
+        line_of(run, "with the corpus", "neighbors", "spearman"),
+        line_of(run, "with itself", "neighbors", "spearman_halves"),
+        Line("rarity alone", [rarity], look=LEVEL),
+    ]
     panels = [
         loss_panel(run),
         Panel("Mean PMI of the true piece, by rank", "nats", pmi),
-        Panel(
-            "The model's PMI of neighbors",
-            "Spearman",
-            [
-                line_of(run, "with the corpus", lambda s: s["neighbors"]["spearman"]),
-                line_of(run, "with itself", lambda s: s["neighbors"]["spearman_halves"]),
-                Line(
-                    "rarity alone",
-                    [last["neighbors"]["spearman_rarity"]],
-                    color="gray",
-                    dash="dash",
-                ),
-            ],
-        ),
+        Panel("The model's PMI of neighbors", "Spearman", neighbors),
     ]
-    return draw_views(run, {"": panels}, title)
+    return draw_views(snapshots_of(run), {"": panels}, title)
+
+
+def _at_bin(part: Mapping[str, Any], ranks: Sequence[Any], name: str) -> Value:
+    bins = [tuple(one) for one in part["bins"]]
+    return part[name][bins.index(tuple(ranks))] if tuple(ranks) in bins else None
 
 
 def term_curves(run: Run, *, title: str = "") -> go.Figure:
@@ -169,51 +149,21 @@ def term_curves(run: Run, *, title: str = "") -> go.Figure:
     plotly.graph_objects.Figure
         Two panels; a menu says whether all pieces count alike in the second, or by p(x|c).
     """
+    parts = {"bias": "bias_slope", "vectors": "vectors_slope", "R² from vectors": "r2_of_vectors"}
+    if snapshots_of(run)[0]["terms"]["log_p_in"]["r2_of_vectors"] is None:
+        del parts["R² from vectors"]
+    where = [line_of(run, name, "terms", "log_p_in", key) for name, key in parts.items()]
+    terms = {"PMI": "PMI", "log p(x)": "log p(x)", "λ": "lambda_c"}
     views = {}
     for label, weights in (("all pieces alike", "pairs"), ("weighted by p(x|c)", "joint")):
         shares = [
-            line_of(run, name, lambda s, w=weights, t=term: s["terms"][w]["shares"][t])  # type: ignore[misc]
-            for name, term in (("PMI", "PMI"), ("log p(x)", "log p(x)"), ("λ", "lambda_c"))
+            line_of(run, name, "terms", weights, "shares", term) for name, term in terms.items()
         ]
-        where = [
-            line_of(run, "bias", lambda s: s["terms"]["log_p_in"]["bias_slope"]),
-            line_of(run, "vectors", lambda s: s["terms"]["log_p_in"]["vectors_slope"]),
-        ]
-        if snapshots_of(run)[0]["terms"]["log_p_in"]["r2_of_vectors"] is not None:
-            where.append(
-                line_of(
-                    run,
-                    "R² from vectors",
-                    lambda s: s["terms"]["log_p_in"]["r2_of_vectors"],
-                )
-            )
         views[label] = [
             Panel("Where log p(x) is kept", "slope, or R²", where),
             Panel(f"Scores' variance, {label}", "share", shares),
         ]
-    return draw_views(run, views, title)
-
-
-def _bins(run: Run, measure: str, k: str | None = None) -> list[Line]:
-    def of(table: Mapping[str, Any]) -> Sequence[float]:
-        values: Sequence[float] = table[measure] if k is None else table[measure][k]
-        return values
-
-    tables = [snapshot["words"]["table1"] for snapshot in snapshots_of(run)]
-    return [
-        Line(name_bin(ranks), [of(table)[i] for table in tables])
-        for i, ranks in enumerate(tables[0]["bins"])
-    ]
-
-
-def _all_bins(run: Run, part: Callable[[Mapping[str, Any]], Any]) -> list[tuple[int, int | None]]:
-    found = {tuple(ranks) for snapshot in run["snapshots"] for ranks in part(snapshot)["bins"]}
-    return sorted(found, key=lambda ranks: ranks[0])
-
-
-def _at_bin(part: Mapping[str, Any], ranks: Sequence[Any], name: str) -> Value:
-    bins = [tuple(one) for one in part["bins"]]
-    return part[name][bins.index(tuple(ranks))] if tuple(ranks) in bins else None
+    return draw_views(snapshots_of(run), views, title)
 
 
 _RECIPE_STYLES = ("solid", "dash", "longdash")
@@ -246,56 +196,35 @@ def recipe_curves(run: Mapping[str, Any], *, title: str = "") -> go.Figure:
     ladder = run.get("ladder", len(recipes))
     if not recipes:
         raise ValueError("The comparison has no recipe: run it again.")
-    colors = [color for color in PALETTE if color not in ("gray", "yellow")]
     fig = go.Figure()
-    farthest = 0.0
     for number, recipe in enumerate(recipes):
-        curve = recipe["curve"]
-        if len(curve) < 2:
+        if len(recipe["curve"]) < 2:
             raise ValueError(f"The recipe {recipe['name']!r} has no point after its first step.")
-        farthest = max(farthest, curve[-1][1])
         styles = _RECIPE_STYLES if number < ladder else _ASIDE_STYLES
-        fig.add_scatter(
-            x=[tokens for _, tokens, _ in curve],
-            y=[loss for _, _, loss in curve],
-            customdata=[step for step, _, _ in curve],
-            name=recipe["name"],
-            mode="lines+markers",
-            line={
-                "color": PALETTE[colors[number % len(colors)]],
-                "dash": styles[number // len(colors) % len(styles)],
-            },
-            marker={"symbol": number % 8, "size": 7},
-            hovertemplate="step %{customdata:,}, %{x:.3s} pieces: %{y:.2f} nats"
-            f"<extra>{recipe['name']}</extra>",
-        )
+        dash = styles[number // _COLORED % len(styles)]
+        look = replace(series(number % _COLORED, recipe["name"]), dash=dash)
+        step, tokens, loss = (list(column) for column in zip(*recipe["curve"], strict=True))
+        hover = "step %{customdata:,}, %{x:.3s} pieces: %{y:.2f} nats"
+        draw(fig, look, tokens, loss, hover, "lines+markers", size=7, customdata=step)
+        fig.data[-1].marker.symbol = number % 8
     if (level := run["settings"].get("unigram_loss")) is not None:
-        fig.add_scatter(
-            x=[0, farthest],
-            y=[level, level],
-            name="frequencies only",
-            mode="lines",
-            line={"color": PALETTE["gray"], "dash": "dash"},
-            hovertemplate="frequencies only: %{y:.2f} nats<extra></extra>",
-        )
-    fig.update_xaxes(title="word pieces seen", tickformat="~s")
+        ends = [0, max(recipe["curve"][-1][1] for recipe in recipes)]
+        only = replace(LEVEL, name="frequencies only")
+        draw(fig, only, ends, [level, level], "%{y:.2f} nats", "lines")
     curves = [[loss for *_, loss in recipe["curve"]] for recipe in recipes]
     # A bias that starts at zero begins far above all others, and would press them together.
     high = max(curves[0][0], *(curve[-1] for curve in curves)) + 0.05
-    low = min(map(min, curves)) - 0.05
-    fig.update_yaxes(title="held-out loss, nats", range=[low, high])
-    fig.update_layout(title=place_title(title), hovermode="closest")
-    return legend_below(fig)
+    fig.update_xaxes(tickformat="~s")
+    fig.update_yaxes(range=[min(map(min, curves)) - 0.05, high])
+    axes = ("word pieces seen", "held-out loss, nats")
+    return lay_out(fig, title, *axes, height=480, hovermode="closest")
 
 
-LAYER_NAMES = {
-    "last2avg": "last two (last2avg)",
-    "last": "last",
-    "first-last": "first and last",
-}
+_COLORED = 6  # looks of `series` that are not gray, which is for levels
+
+
+LAYER_NAMES = {"last2avg": "last two (last2avg)", "last": "last", "first-last": "first and last"}
 """What the menus call the layer choices."""
-_SHADES = ("gray", "blue", "sky", "green", "orange", "vermillion", "purple")
-_COLORS = {"none": "blue", "sn": "orange", "whiten": "green", "flow": "vermillion"}
 
 
 def space_explorer(run: Run, *, title: str = "") -> go.Figure:
@@ -314,38 +243,23 @@ def space_explorer(run: Run, *, title: str = "") -> go.Figure:
     """
     views = {}
     for layer in _layers(run):
+        of = ("sentences", layer)
+        cosine = line_of(run, "sentences", *of, "mean_cosine", "estimate")
+        shares = [
+            line_of(run, "of all variance", *of, "frequency", "variance", 0),
+            line_of(run, "frequency in it", *of, "frequency", "explained", 0),
+            line_of(run, "length in it", *of, "length", "explained", 0),
+        ]
+        rank = line_of(run, "sentences", *of, "effective_rank")
+        scores = [_score(run, layer, name) for name in ("none", "whiten", "flow")]
         views[LAYER_NAMES.get(layer, layer)] = [
             loss_panel(run),
-            Panel(
-                "Two random sentences",
-                "mean cosine",
-                [line_of(run, "sentences", _of_layer(layer, "mean_cosine", "estimate"))],
-                -0.05,
-                1.05,
-            ),
-            Panel(
-                "The strongest direction",
-                "share",
-                [
-                    line_of(run, "of all variance", _of_layer(layer, "frequency", "variance", 0)),
-                    line_of(run, "frequency in it", _of_layer(layer, "frequency", "explained", 0)),
-                    line_of(run, "length in it", _of_layer(layer, "length", "explained", 0)),
-                ],
-                -0.05,
-                1.05,
-            ),
-            Panel(
-                "Effective rank of the sentences",
-                "directions",
-                [line_of(run, "sentences", _of_layer(layer, "effective_rank"))],
-            ),
-            Panel(
-                f"{_name_set(run)}, by calibrator",
-                "Spearman x 100",
-                [_score(run, layer, name) for name in ("none", "whiten", "flow")],
-            ),
+            Panel("Two random sentences", "mean cosine", [cosine], -0.05, 1.05),
+            Panel("The strongest direction", "share", shares, -0.05, 1.05),
+            Panel("Effective rank of the sentences", "directions", [rank]),
+            Panel(f"{_name_set(run)}, by calibrator", "Spearman x 100", scores),
         ]
-    return draw_views(run, views, title)
+    return draw_views(snapshots_of(run), views, title)
 
 
 def score_curves(run: Run, *, title: str = "") -> go.Figure:
@@ -366,9 +280,9 @@ def score_curves(run: Run, *, title: str = "") -> go.Figure:
     base = run["baselines"]
     random = base["random vectors of pieces"]
     levels = [
-        Line("TF-IDF", [base["tf-idf"]], color="gray", dash="dash"),
-        Line("random, flow", [_mean(random["flow"])], color="gray", dash="dashdot"),
-        Line("random", [_mean(random["none"])], color="gray", dash="dot"),
+        Line("TF-IDF", [base["tf-idf"]], look=replace(LOOKS["tfidf"], dash="dash")),
+        Line("random, flow", [_mean(random["flow"])], look=replace(LOOKS["flow"], dash="dashdot")),
+        Line("random", [_mean(random["none"])], look=replace(LOOKS["none"], dash="dot")),
     ]
     views = {}
     for layer in _layers(run):
@@ -382,7 +296,7 @@ def score_curves(run: Run, *, title: str = "") -> go.Figure:
             Panel(_name_set(run), "Spearman x 100", [*scores, *levels], rows=2),
             Panel("Gain over raw", "points", gains),
         ]
-    return draw_views(run, views, title)
+    return draw_views(snapshots_of(run), views, title)
 
 
 def spectrum_lines(run: Run, *, every: int = 3, title: str = "") -> go.Figure:
@@ -399,49 +313,36 @@ def spectrum_lines(run: Run, *, every: int = 3, title: str = "") -> go.Figure:
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     snapshots = [s for k, s in enumerate(snapshots_of(run)[::-1]) if k % every == 0][::-1]
     if snapshots[0]["step"] != snapshots_of(run)[0]["step"]:
         snapshots.insert(0, snapshots_of(run)[0])
-    spaces = {"words": [s["words"]["spectrum"] for s in snapshots]}
-    for layer in run["settings"]["layers"]:
-        spaces[f"sentences, {layer}"] = [s["sentences"][layer]["spectrum"] for s in snapshots]
-    fig = go.Figure()
-    for number, (snapshot, spectrum) in enumerate(zip(snapshots, spaces["words"], strict=True)):
-        fig.add_scatter(
-            x=spectrum["index"],
-            y=_positive(spectrum["value"]),
-            name=f"step {snapshot['step']:,}",
-            mode="lines",
-            line={"color": PALETTE[_SHADES[number % len(_SHADES)]], "dash": _dash(number)},
-            hovertemplate="direction %{x}: %{y:.3f} of the largest<extra>%{fullData.name}</extra>",
-        )
-    buttons = [
-        {
-            "label": name,
-            "method": "restyle",
-            "args": [
-                {
-                    "x": [one["index"] for one in spectra],
-                    "y": [_positive(one["value"]) for one in spectra],
-                }
-            ],
+    paths: dict[str, tuple[str, ...]] = {"words": ("words",)}
+    paths |= {f"sentences, {one}": ("sentences", one) for one in run["settings"]["layers"]}
+    spaces = {
+        name: {
+            "x": [value_at(s, *path, "spectrum", "index") for s in snapshots],
+            # No zero on a log axis.
+            "y": [[v or None for v in value_at(s, *path, "spectrum", "value")] for s in snapshots],
         }
-        for name, spectra in spaces.items()
-    ]
-    fig.update_xaxes(type="log", title="direction, strongest first (log scale)", dtick=1)
-    fig.update_yaxes(
-        type="log", title="singular value / largest", range=[_lowest(spaces), 0.05], dtick=1
-    )
-    fig.update_layout(title=place_title(title), updatemenus=make_menu(buttons))
-    return legend_below(fig, top=100)
+        for name, path in paths.items()
+    }
+    fig = go.Figure()
+    for number, snapshot in enumerate(snapshots):
+        look = replace(series(number, f"step {snapshot['step']:,}"), dash=_DASHES[number % 4])
+        x, y = (spaces["words"][axis][number] for axis in "xy")
+        draw(fig, look, x, y, "direction %{x}: %{y:.3f} of the largest", "lines")
+    # Nulled directions are zero up to rounding.
+    kept = [v for one in spaces.values() for y in one["y"] for v in y if v and v > 1e-3]
+    lowest = max(math.log10(min(kept)), -2.5) - 0.1
+    menu = [make_button(name, values) for name, values in spaces.items()]
+    fig.update_xaxes(type="log", dtick=1)
+    fig.update_yaxes(type="log", range=[lowest, 0.05], dtick=1)
+    axes = ("direction, strongest first (log scale)", "singular value / largest")
+    return lay_out(fig, title, *axes, height=480, menu=menu)
 
 
-def _lowest(spaces: Mapping[str, Sequence[Mapping[str, Any]]]) -> float:
-    """Give a lower end for a log axis; nulled directions are zero up to rounding."""
-    values = [v for spectra in spaces.values() for one in spectra for v in one["value"]]
-    return max(math.log10(min(v for v in values if v > 1e-3)), -2.5) - 0.1
+_DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def _layers(run: Run) -> list[str]:
@@ -449,25 +350,12 @@ def _layers(run: Run) -> list[str]:
     return known + [layer for layer in run["settings"]["layers"] if layer not in known]
 
 
-def _of_layer(layer: str, *keys: Any) -> Getter:
-    def value(snapshot: Mapping[str, Any]) -> float:
-        found: Any = snapshot["sentences"][layer]
-        for key in keys:
-            found = found[key]
-        return float(found)
-
-    return value
-
-
 def _score(run: Run, layer: str, calibrator: str) -> Line:
     seeds = [snapshot["sts"][layer][calibrator] for snapshot in snapshots_of(run)]
     error = [_deviation(values) for values in seeds]
-    return Line(
-        METHOD_NAMES.get(calibrator, calibrator),
-        [_mean(values) for values in seeds],
-        error if any(error) else None,
-        _COLORS.get(calibrator),
-    )
+    name, means = name_method(calibrator), [_mean(values) for values in seeds]
+    look = LOOKS.get(calibrator)
+    return Line(name, means, error if any(error) else None, look and replace(look, dash="solid"))
 
 
 def _name_set(run: Run) -> str:
@@ -489,14 +377,6 @@ def _deviation(values: Sequence[float]) -> Value:
 
 def _minus(a: Value, b: Value) -> Value:
     return None if a is None or b is None else round(a - b, 3)
-
-
-def _positive(values: Sequence[float]) -> list[float | None]:
-    return [value or None for value in values]  # no zero on a log axis
-
-
-def _dash(number: int) -> str:
-    return ("solid", "dash", "dot", "dashdot")[number % 4]
 
 
 BASE = "as the book's model"
@@ -553,19 +433,33 @@ def variant_curves(run: Mapping[str, Any], *, title: str = "") -> go.Figure:
     found = {one["name"]: one["snapshots"] for one in run["variants"]}
     if missing := {name for group in GROUPS.values() for _, name, _ in group} - set(found):
         raise ValueError(f"The run has no variant {', '.join(map(repr, sorted(missing)))}.")
-    views = {label: _panels(found, group) for label, group in GROUPS.items()}
-    first = found[BASE]
-    menu = make_menu(change_lines(views))
-    fig = stack_panels(
-        next(iter(views.values())),
-        [one["step"] for one in first],
-        [one["tokens"] for one in first],
-        title=title,
-        menu=True,
-    )
-    for one in menu:  # between the figure's title and the first panel's
-        one.update(y=1, yanchor="bottom", pad={"b": fig.layout.margin.t - 80})
-    return fig.update_layout(updatemenus=menu)
+    views = {label: _variants(found, group) for label, group in GROUPS.items()}
+    return draw_views(found[BASE], views, title)
+
+
+def _variants(
+    found: Mapping[str, Sequence[Mapping[str, Any]]], group: Sequence[tuple[str, str, str]]
+) -> list[Panel]:
+    def draw_each(value: Callable[[Mapping[str, Any], str], Value]) -> list[Line]:
+        return [
+            Line(label, [value(one, of) for one in found[name]], dash=dash)
+            for (label, name, of), dash in zip(group, DASHES, strict=True)
+        ]
+
+    def lines(end: str, value: Callable[[Mapping[str, Any]], float]) -> list[Line]:
+        """Draw what belongs to one end of the model; nothing of a variant's other end."""
+        return draw_each(lambda one, of: value(one) if of in (end, "both") else None)
+
+    norms = draw_each(lambda one, of: one["norm"]["output" if of == "output" else "input"])
+    slopes = lines("output", lambda one: one["terms"]["vectors_slope"])
+    gains = lines("input", lambda one: round(one["sts"]["flow"] - one["sts"]["none"], 2))
+    return [
+        Panel("A word's norm and its frequency", "Spearman", norms, -1.05, 1.05),
+        Panel("log p(x) in the vectors", "slope", slopes),
+        Panel("Two random words", "mean cosine", lines("input", lambda one: one["words_cosine"])),
+        Panel("Raw cosines", "Spearman x 100", lines("input", lambda one: one["sts"]["none"])),
+        Panel("Gain of the flow", "points", gains),
+    ]
 
 
 def start_curves(
@@ -602,81 +496,27 @@ def start_curves(
             for label, found, dash in zip(runs, kept, ("solid", "dash", "dot"), strict=False)
         ]
 
-    def score(name: str) -> Callable[[Mapping[str, Any]], float]:
-        return lambda one: sum(one["sts"][layer][name]) / len(one["sts"][layer][name])
+    def of(*path: Any) -> list[Line]:
+        return lines(lambda one: float(value_at(one, *path)))
 
-    raw, flow = score("none"), score("flow")
+    def score(one: Mapping[str, Any], name: str) -> float:
+        seeds = one["sts"][layer][name]
+        return float(sum(seeds) / len(seeds))
+
+    norms = of("words", "norm_log_frequency", "spearman")
+    explained = of("words", "frequency", "explained", 0)
+    cosines = of("sentences", layer, "mean_cosine", "estimate")
+    gains = lines(lambda one: round(score(one, "flow") - score(one, "none"), 2))
     return stack_panels(
         [
-            Panel(
-                "A word's norm and its frequency",
-                "Spearman",
-                lines(lambda one: one["words"]["norm_log_frequency"]["spearman"]),
-                -1.05,
-                1.05,
-            ),
-            Panel(
-                "log p(x) in the vectors",
-                "slope",
-                lines(lambda one: one["terms"]["log_p_in"]["vectors_slope"]),
-            ),
-            Panel(
-                "Frequency in the words' strongest direction",
-                "share",
-                lines(lambda one: one["words"]["frequency"]["explained"][0]),
-                -0.05,
-                1.05,
-            ),
-            Panel(
-                "Two random sentences",
-                "mean cosine",
-                lines(lambda one: one["sentences"][layer]["mean_cosine"]["estimate"]),
-                -0.05,
-                1.05,
-            ),
-            Panel("Raw cosines", "Spearman x 100", lines(raw)),
-            Panel("Gain of the flow", "points", lines(lambda one: round(flow(one) - raw(one), 2))),
+            Panel("A word's norm and its frequency", "Spearman", norms, -1.05, 1.05),
+            Panel("log p(x) in the vectors", "slope", of("terms", "log_p_in", "vectors_slope")),
+            Panel("Frequency in the words' strongest direction", "share", explained, -0.05, 1.05),
+            Panel("Two random sentences", "mean cosine", cosines, -0.05, 1.05),
+            Panel("Raw cosines", "Spearman x 100", lines(lambda one: score(one, "none"))),
+            Panel("Gain of the flow", "points", gains),
         ],
         steps,
         [kept[0][step]["tokens"] for step in steps],
         title=title,
     )
-
-
-def _panels(
-    found: Mapping[str, Sequence[Mapping[str, Any]]], group: Sequence[tuple[str, str, str]]
-) -> list[Panel]:
-    def lines(end: str, value: Callable[[Mapping[str, Any]], float]) -> list[Line]:
-        """Draw what belongs to one end of the model; nothing of a variant's other end."""
-        return [
-            Line(
-                label,
-                [value(one) if of in (end, "both") else None for one in found[name]],
-                dash=dash,
-            )
-            for (label, name, of), dash in zip(group, DASHES, strict=True)
-        ]
-
-    norms = [
-        Line(
-            label,
-            [one["norm"]["output" if of == "output" else "input"] for one in found[name]],
-            dash=dash,
-        )
-        for (label, name, of), dash in zip(group, DASHES, strict=True)
-    ]
-    return [
-        Panel("A word's norm and its frequency", "Spearman", norms, -1.05, 1.05),
-        Panel(
-            "log p(x) in the vectors",
-            "slope",
-            lines("output", lambda one: one["terms"]["vectors_slope"]),
-        ),
-        Panel("Two random words", "mean cosine", lines("input", lambda one: one["words_cosine"])),
-        Panel("Raw cosines", "Spearman x 100", lines("input", lambda one: one["sts"]["none"])),
-        Panel(
-            "Gain of the flow",
-            "points",
-            lines("input", lambda one: round(one["sts"]["flow"] - one["sts"]["none"], 2)),
-        ),
-    ]

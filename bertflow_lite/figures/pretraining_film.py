@@ -10,8 +10,8 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
-from bertflow_lite.figures.plots import PALETTE
-from bertflow_lite.figures.pretraining_panels import place_title
+from bertflow_lite.figures.drawing import add_bars, add_film, draw, place_title
+from bertflow_lite.figures.plots import PALETTE, Look
 
 __all__ = ["guess_slider", "space_film"]
 
@@ -50,7 +50,6 @@ def space_film(
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
 
     Raises
     ------
@@ -87,40 +86,28 @@ def space_film(
     ]
     last = len(points) - 1
     fig = go.Figure()
-    fig.add_scatter(
-        x=_short(points[0][:, 0]),
-        y=_short(points[0][:, 1]),
-        mode="markers",
-        text=[html.escape(name, quote=False) for name in names],
-        customdata=_short(shade, 2),
-        marker={
-            "color": _short(shade, 2),
-            "colorscale": "Cividis",
-            "size": 8,
-            "line": {"color": PALETTE["gray"], "width": 0.5},
-            "colorbar": {
-                "title": {"text": color_title, "side": "top"},
-                "orientation": "h",
-                "thickness": 10,
-                "y": 1,
-                "yanchor": "bottom",
-                "nticks": 5,
-            },
+    more: dict[str, Any] = {
+        "text": [html.escape(name, quote=False) for name in names],
+        "customdata": _short(shade, 2),
+        "showlegend": False,
+    }
+    across, up = _short(points[0][:, 0]), _short(points[0][:, 1])
+    dots = Look("", "", PALETTE["gray"])
+    draw(fig, dots, across, up, "%{text}<br>%{customdata}", size=8, **more)
+    fig.data[0].marker.update(
+        color=_short(shade, 2),
+        colorscale="Cividis",
+        line={"color": PALETTE["gray"], "width": 0.5},
+        colorbar={
+            "title": {"text": color_title, "side": "top"},
+            "orientation": "h",
+            "thickness": 10,
+            "y": 1,
+            "yanchor": "bottom",
+            "nticks": 5,
         },
-        hovertemplate="%{text}<br>%{customdata}<extra></extra>",
-        showlegend=False,
     )
-    fig.add_scatter(
-        x=[-0.97 * limit],
-        y=[1.08 * limit],
-        mode="text",
-        text=[texts_of[0]],
-        textposition="middle right",
-        textfont={"size": 12},
-        hoverinfo="skip",
-        showlegend=False,
-        cliponaxis=False,
-    )
+    _write_at(fig, [-0.97 * limit], [1.08 * limit], [texts_of[0]])
     fig.frames = [
         go.Frame(
             name=labels[k],
@@ -174,34 +161,12 @@ def guess_slider(run: Run, *, title: str = "") -> go.Figure:
         written.append([_write(guesses) for guesses in snapshot["guesses"]])
         heights.append([round(guesses[0][1], 4) for guesses in snapshot["guesses"]])
     fig = go.Figure()
-    fig.add_bar(
-        x=heights[-1],
-        y=[-row - 0.27 for row in rows],
-        orientation="h",
-        width=0.1,
-        marker_color=PALETTE["blue"],
-        hovertemplate="best guess: %{x:.1%}<extra></extra>",
-    )
-    fig.add_scatter(
-        x=[0] * len(rows),
-        y=[0.28 - row for row in rows],
-        mode="text",
-        text=[html.escape(s, quote=False).replace("[MASK]", "____") for s in sentences],
-        textposition="middle right",
-        textfont={"size": 13},
-        hoverinfo="skip",
-        cliponaxis=False,
-    )
-    fig.add_scatter(
-        x=[0] * len(rows),
-        y=[-0.03 - row for row in rows],
-        mode="text",
-        text=written[-1],
-        textposition="middle right",
-        textfont={"size": 12},
-        hoverinfo="skip",
-        cliponaxis=False,
-    )
+    places = [-row - 0.27 for row in rows]
+    bar: dict[str, Any] = {"orientation": "h", "width": 0.1}
+    add_bars(fig, Look("", "", PALETTE["blue"]), heights[-1], places, "best guess: %{x:.1%}", **bar)
+    holes = [html.escape(s, quote=False).replace("[MASK]", "____") for s in sentences]
+    _write_at(fig, [0] * len(rows), [0.28 - row for row in rows], holes, size=13)
+    _write_at(fig, [0] * len(rows), [-0.03 - row for row in rows], written[-1])
     fig.frames = [
         go.Frame(name=label, traces=[0, 2], data=[go.Bar(x=bars), go.Scatter(text=words)])
         for label, bars, words in zip(labels, heights, written, strict=True)
@@ -217,58 +182,19 @@ def guess_slider(run: Run, *, title: str = "") -> go.Figure:
     return _with_controls(fig, labels, active=len(labels) - 1)
 
 
+def _write_at(
+    fig: go.Figure, x: Sequence[float], y: Sequence[float], text: Sequence[str], size: int = 12
+) -> None:
+    """Add lines of text that begin at given places."""
+    look = {"textposition": "middle right", "textfont": {"size": size}, "cliponaxis": False}
+    fig.add_scatter(x=x, y=y, mode="text", text=text, hoverinfo="skip", showlegend=False, **look)
+
+
 def _with_controls(fig: go.Figure, labels: Sequence[str], active: int = 0) -> go.Figure:
-    """Add a slider over the frames, and a play button."""
-    still = {"mode": "immediate", "frame": {"duration": 0, "redraw": False}}
-    steps = [
-        {
-            "label": label,
-            "method": "animate",
-            "args": [[label], {**still, "transition": {"duration": 250}}],
-        }
-        for label in labels
-    ]
-    play = {
-        "label": "Play",
-        "method": "animate",
-        "args": [
-            [*labels],
-            {
-                "mode": "immediate",
-                "frame": {"duration": 900, "redraw": False},
-                "transition": {"duration": 600},
-            },
-        ],
-    }
-    stop = {"label": "Stop", "method": "animate", "args": [[None], still]}
-    fig.update_layout(
-        sliders=[
-            {
-                "active": active,
-                "steps": steps,
-                "currentvalue": {"prefix": "step "},
-                "pad": {"t": 75},
-                "bgcolor": "rgba(128, 128, 128, 0.25)",
-                "activebgcolor": PALETTE["blue"],
-            }
-        ],
-        updatemenus=[
-            {
-                "type": "buttons",
-                "direction": "right",
-                "buttons": [play, stop],
-                "showactive": False,
-                "x": 1,
-                "xanchor": "right",
-                "y": 1,
-                "yanchor": "bottom",
-                "pad": {"b": fig.layout.margin.t - 40},
-                "bgcolor": "rgba(128, 128, 128, 0.15)",
-                "font": {"size": 12},
-            }
-        ],
-    )
-    return fig
+    """Add a slider over the frames, and buttons at the right of the title that play and stop."""
+    place: dict[str, Any] = {"x": 1, "xanchor": "right", "pad": {"b": fig.layout.margin.t - 40}}
+    played = {"Play": labels, "Stop": [None]}
+    return add_film(fig, labels, played, prefix="step ", active=active, **place)
 
 
 def _write(guesses: Sequence[Sequence[Any]]) -> str:

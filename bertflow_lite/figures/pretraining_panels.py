@@ -7,45 +7,38 @@ left, behind a dotted line.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import plotly.graph_objects as go
 
-from bertflow_lite.figures.plots import PALETTE, make_menu
+from bertflow_lite.figures.drawing import draw, error_bars, legend_rows, place_title
+from bertflow_lite.figures.plots import PALETTE, Look, make_button, make_menu, series
 
 __all__ = [
-    "MARKS",
-    "Getter",
+    "LEVEL",
     "Line",
     "Panel",
     "Run",
     "Value",
-    "change_lines",
     "draw_views",
-    "legend_below",
     "line_of",
     "loss_panel",
     "name_bin",
-    "place_title",
     "snapshots_of",
     "stack_panels",
     "step_places",
+    "value_at",
 ]
 
-MARKS = (
-    ("blue", "circle"),
-    ("orange", "diamond"),
-    ("green", "square"),
-    ("vermillion", "triangle-up"),
-    ("purple", "cross"),
-)
-"""Color and mark of a panel's lines, in turn: told apart without their colors, too."""
+Run = Mapping[str, Any]
+Value = float | None
+LEVEL = Look("", "", PALETTE["gray"], dash="dash")
+"""Of a level that is no method's."""
 _ZERO = -0.7  # where step 0 stands on an axis of log10(step); step 1 is at 0
 # Pixels: a panel, its title, a row of its legend, what is under it; title and menu of the figure.
 _PANEL, _HEAD, _LEGEND, _GAP, _TITLE, _MENU, _BOTTOM = 150, 36, 19, 24, 40, 48, 70
-_PHONE = 300  # width for a legend on a screen of 400
 
 
 @dataclass(frozen=True)
@@ -60,15 +53,15 @@ class Line:
         across the panel.
     error : sequence of float or None, optional
         Half the length of each error bar.
-    color : str, optional
-        Name in the palette; default: by the line's place in the panel.
+    look : Look, optional
+        Default: by the line's place in the panel.
     dash : str, default "solid"
     """
 
     name: str
-    y: Sequence[float | None]
-    error: Sequence[float | None] | None = None
-    color: str | None = None
+    y: Sequence[Value]
+    error: Sequence[Value] | None = None
+    look: Look | None = None
     dash: str = "solid"
 
 
@@ -130,7 +123,9 @@ def stack_panels(
     plotly.graph_objects.Figure
         With one annotation, its title, for each panel.
     """
-    heads = [_HEAD + _LEGEND * _legend_rows(panel) for panel in panels]
+    # Rows of each legend; a single line needs none, the panel's title names it.
+    rows = [legend_rows([one.name for one in p.lines]) if len(p.lines) > 1 else 0 for p in panels]
+    heads = [_HEAD + _LEGEND * count for count in rows]
     top = _TITLE + (_MENU if menu else 0) + heads[0]
     # The plot's area reaches from the first panel's top to the last one's bottom.
     inner = sum(p.rows * _PANEL for p in panels) + sum(heads[1:]) + _GAP * (len(panels) - 1)
@@ -151,27 +146,27 @@ def stack_panels(
             "zeroline": False,
         }
         place = {"xref": "paper", "yref": "paper", "x": 0, "y": high, "showarrow": False}
-        fig.add_annotation(
-            text=_bold(panel.title), xanchor="left", yanchor="top", yshift=head - 4, **place
-        )
-        fig.layout[f"legend{suffix}"] = {
-            "orientation": "h",
-            "x": 0,
+        above: dict[str, Any] = {
+            "font_size": 13,
             "xanchor": "left",
+            "yanchor": "top",
+            "yshift": head - 4,
+        }
+        fig.add_annotation(text=_bold(panel.title), **above, **place)
+        fig.layout[f"legend{suffix}"] = {
+            "yref": "paper",
             "y": high + (head - 20) / inner,
             "yanchor": "top",
             "font": {"size": 12},
+            "orientation": "h",
+            "x": 0,
+            "xref": "paper",
+            "xanchor": "left",
         }
         if 0 in steps:
-            fig.add_shape(
-                type="line",
-                x0=_ZERO / 2,
-                x1=_ZERO / 2,
-                y0=0,
-                y1=1,
-                yref=f"y{suffix} domain",
-                line={"color": PALETTE["gray"], "width": 1, "dash": "dot"},
-            )
+            behind = {"x0": _ZERO / 2, "x1": _ZERO / 2, "y0": 0, "y1": 1}
+            line = {"color": PALETTE["gray"], "width": 1, "dash": "dot"}
+            fig.add_shape(type="line", yref=f"y{suffix} domain", line=line, **behind)
         down += panel.rows * _PANEL + _GAP + (heads[number] if number < len(panels) else 0)
     fig.update_xaxes(anchor=f"y{_suffix(len(panels))}", range=ends, **_step_axis(steps))
     fig.update_layout(
@@ -201,17 +196,6 @@ def _step_axis(steps: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _legend_rows(panel: Panel) -> int:
-    """Rows of the legend on a phone; a single line needs none, the panel's title names it."""
-    if len(panel.lines) < 2:
-        return 0
-    widths = [48 + 6.6 * len(line.name) for line in panel.lines]
-    if sum(widths) <= _PHONE:
-        return 1
-    # Where they do not fit into one row, Plotly makes columns of equal width.
-    return math.ceil(len(widths) / max(int(_PHONE / max(widths)), 1))
-
-
 def _draw(
     fig: go.Figure,
     panel: Panel,
@@ -225,54 +209,37 @@ def _draw(
         level = len(line.y) == 1
         if not level and len(line.y) != len(at):
             raise ValueError(f"{line.name!r} has {len(line.y)} values for {len(at)} snapshots.")
-        color, symbol = MARKS[marked % len(MARKS)]
+        look = line.look or replace(series(marked), dash=line.dash)
         marked += not level
-        fig.add_scatter(
-            x=list(ends) if level else at,
-            y=_heights(line),
-            error_y=_error(line),
+        axes: dict[str, Any] = {"yaxis": f"y{suffix}", "legend": f"legend{suffix}"}
+        draw(
+            fig,
+            replace(look, name=line.name),
+            list(ends) if level else at,
+            _heights(line),
+            "%{y:.3~g}" if level else "%{text}<br>%{y:.3~g}",
+            "lines" if level else "lines+markers",
+            size=7,
+            width=2,
+            error_y=line.error and error_bars(line.error),
             text=None if level else list(seen),
-            name=line.name,
-            mode="lines" if level else "lines+markers",
-            line={"color": PALETTE[line.color or color], "dash": line.dash, "width": 2},
-            marker={"symbol": symbol, "size": 7},
-            hovertemplate=_hover(line),
-            yaxis=f"y{suffix}",
-            legend=f"legend{suffix}",
             showlegend=len(panel.lines) > 1,
+            **axes,
         )
 
 
-def _hover(line: Line) -> str:
-    step = "" if len(line.y) == 1 else "%{text}<br>"
-    return f"{step}{line.name}: %{{y:.3~g}}<extra></extra>"
-
-
-def _heights(line: Line) -> list[float | None]:
+def _heights(line: Line) -> list[Value]:
     return [*line.y, *line.y] if len(line.y) == 1 else list(line.y)
 
 
-def _error(line: Line) -> dict[str, Any] | None:
-    if line.error is None:
-        return None
-    return {"type": "data", "array": list(line.error), "thickness": 1, "width": 3}
-
-
-def change_lines(views: Mapping[str, Sequence[Panel]]) -> list[dict[str, Any]]:
-    """Make menu buttons that exchange the values of all lines, their names, and the titles.
-
-    Parameters
-    ----------
-    views : mapping of str to sequence of Panel
-        Label -> panels with as many lines, but other values.
-    """
+def _change_lines(views: Mapping[str, Sequence[Panel]]) -> list[dict[str, Any]]:
+    """Make buttons that exchange the values of all lines, their names, and the titles."""
     buttons = []
     for label, panels in views.items():
         lines = [line for panel in panels for line in panel.lines]
         new: dict[str, Any] = {
             "y": [_heights(line) for line in lines],
             "name": [line.name for line in lines],
-            "hovertemplate": [_hover(line) for line in lines],
         }
         if any(line.error is not None for line in lines):
             new["error_y.array"] = [list(line.error or ()) for line in lines]
@@ -280,7 +247,7 @@ def change_lines(views: Mapping[str, Sequence[Panel]]) -> list[dict[str, Any]]:
         for number, panel in enumerate(panels, start=1):
             titles[f"annotations[{number - 1}].text"] = _bold(panel.title)
             titles[f"yaxis{_suffix(number)}.title.text"] = panel.axis
-        buttons.append({"label": label, "method": "update", "args": [new, titles]})
+        buttons.append(make_button(label, new, titles))
     return buttons
 
 
@@ -292,33 +259,29 @@ def _bold(title: str) -> str:
     return f"<b>{title}</b>"
 
 
-def place_title(title: str) -> dict[str, Any]:
-    """Put a figure's title at its upper edge, whatever the margins."""
-    return {"text": title, "yref": "container", "y": 1, "yanchor": "top", "pad": {"t": 12}}
-
-
 def _millions(tokens: int) -> str:
-    if tokens < 1e6:
-        return f"{tokens:,} pieces"
-    return f"{tokens / 1e6:.1f} million pieces"
+    return f"{tokens:,} pieces" if tokens < 1e6 else f"{tokens / 1e6:.1f} million pieces"
 
 
-_ROW = 19  # pixels, of a legend
-Run = Mapping[str, Any]
-Value = float | None
-Getter = Callable[[Mapping[str, Any]], Value]
+def draw_views(
+    snapshots: Sequence[Mapping[str, Any]], views: Mapping[str, Sequence[Panel]], title: str
+) -> go.Figure:
+    """Draw panels over the steps of a run; a menu for the views, where there are several.
 
-
-def draw_views(run: Run, views: Mapping[str, Sequence[Panel]], title: str) -> go.Figure:
-    """Draw panels over the steps of a run; a menu for the views, where there are several."""
-    steps = [s["step"] for s in snapshots_of(run)]
-    tokens = [s["tokens"] for s in snapshots_of(run)]
-    menu = make_menu(change_lines(views))
-    fig = stack_panels(next(iter(views.values())), steps, tokens, title=title, menu=bool(menu))
-    for one in menu:  # between the figure's title and the first panel's
-        one.update(y=1, yanchor="bottom", pad={"b": fig.layout.margin.t - 80})
-    fig.update_layout(updatemenus=menu)
-    return fig
+    Parameters
+    ----------
+    snapshots : sequence of mapping
+        With the ``step`` and ``tokens`` of each.
+    views : mapping of str to sequence of Panel
+        Menu entry -> panels with as many lines, but other values.
+    title : str
+    """
+    steps, tokens = ([one[key] for one in snapshots] for key in ("step", "tokens"))
+    first, several = next(iter(views.values())), len(views) > 1
+    fig = stack_panels(first, steps, tokens, title=title, menu=several)
+    # Between the figure's title and the first panel's.
+    place = {"b": fig.layout.margin.t - 80}
+    return fig.update_layout(updatemenus=make_menu(_change_lines(views), pad=place))
 
 
 def snapshots_of(run: Run) -> Sequence[Mapping[str, Any]]:
@@ -329,22 +292,24 @@ def snapshots_of(run: Run) -> Sequence[Mapping[str, Any]]:
     return found
 
 
-def line_of(run: Run, name: str, value: Getter) -> Line:
-    """Make a line of one value of each snapshot."""
-    return Line(name, [value(snapshot) for snapshot in snapshots_of(run)])
+def value_at(of: Mapping[str, Any], *path: Any) -> Any:
+    """Follow keys into a snapshot."""
+    found: Any = of
+    for key in path:
+        found = found[key]
+    return found
+
+
+def line_of(run: Run, name: str, *path: Any) -> Line:
+    """Make a line of what stands under the same keys in each snapshot."""
+    return Line(name, [value_at(snapshot, *path) for snapshot in snapshots_of(run)])
 
 
 def loss_panel(run: Run) -> Panel:
     """Make the panel of the held-out loss, one piece masked at a time."""
     unigram = snapshots_of(run)[-1]["gain"]["unigram_loss"]
-    return Panel(
-        "Loss on text that was held out",
-        "nats",
-        [
-            line_of(run, "loss", lambda s: s["gain"]["loss"]),
-            Line("frequencies only", [unigram], color="gray", dash="dash"),
-        ],
-    )
+    lines = [line_of(run, "loss", "gain", "loss"), Line("frequencies only", [unigram], look=LEVEL)]
+    return Panel("Loss on text that was held out", "nats", lines)
 
 
 def name_bin(ranks: Sequence[Any]) -> str:
@@ -357,13 +322,3 @@ def name_bin(ranks: Sequence[Any]) -> str:
     """
     low, high = ranks
     return f"{low:,}+" if high is None else f"{low:,}–{high - 1:,}"
-
-
-def legend_below(fig: go.Figure, height: int = 330, top: int = 50) -> go.Figure:
-    """Put the legend under the axis title, with room for one entry a row on a phone."""
-    bottom = 76 + _ROW * len(fig.data)
-    return fig.update_layout(
-        height=top + height + bottom,
-        margin={"t": top, "b": bottom},
-        legend={"y": -66 / height, "yanchor": "top", "font": {"size": 12}},
-    )

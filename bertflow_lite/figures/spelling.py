@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,28 @@ import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
 from bertflow_lite.experiments.paper import load_paper_table
-from bertflow_lite.experiments.table6 import CALIBRATORS
+from bertflow_lite.figures.drawing import add_bars, draw, lay_out, whiskers
 from bertflow_lite.figures.flows import choose, load_text
-from bertflow_lite.figures.plots import PALETTE
+from bertflow_lite.figures.plots import (
+    LOOKS,
+    PALETTE,
+    Look,
+    looks_of,
+    make_button,
+    make_slider,
+    series,
+    short_name,
+)
 from bertflow_lite.measures.similarity import Floats, as_values, rank_correlation
 from bertflow_lite.measures.spelling import NEAR
 
 __all__ = ["draw_figure2", "draw_table6", "lexical_paths", "lexical_scatter", "pair_ranks"]
 
 _MEASURES = {"edit_distance": "as in the paper", "edit_distance_given_length": "at equal length"}
-_COLORS = ("blue", "orange", "green", "vermillion", "purple")
-_SYMBOLS = {"none": "circle-open", "whiten": "diamond", "flow": "triangle-up"}
+_STATIONS = ("none", "whiten", "flow")  # of a path
 _PAPER = "BERT-base (paper)"
-_BARS = {"edit distance": "vermillion", "people": "purple"}  # the others are cosines
 _LINE = 44  # characters of a sentence on a line that a phone shows whole
+_GOLD = {"dash": "dot", "color": PALETTE["gray"]}
 
 
 def lexical_paths(
@@ -40,7 +49,6 @@ def lexical_paths(
     data : str, default "stsb"
         A set that all runs have.
     title : str, default ""
-        Title of the figure.
 
     Returns
     -------
@@ -54,23 +62,26 @@ def lexical_paths(
     ValueError
         If there is no run or more than four, or a run lacks the set or the layers.
     """
-    if not 1 <= len(runs) < len(_COLORS):
-        raise ValueError(f"there are {len(runs)} runs; give 1 to {len(_COLORS) - 1} of them.")
+    if not 1 <= len(runs) <= 4:
+        raise ValueError(f"there are {len(runs)} runs; give 1 to 4 of them.")
     fig = go.Figure()
     across: dict[str, list[list[float | None]]] = {measure: [] for measure in _MEASURES}
     gold: dict[str, float] = {}
-    for color, (label, (results, layers)) in zip(_COLORS, runs.items(), strict=False):
+    for number, (label, (results, layers)) in enumerate(runs.items()):
         rows = choose(results["sets"], data, "data")["rows"]
-        points = {name: [r for r in rows if (r["calibrator"], r["layers"]) == (name, layers)]
-                  for name in _SYMBOLS}  # fmt: skip
-        if not all(points.values()):
+        points = [
+            [r for r in rows if (r["calibrator"], r["layers"]) == (name, layers)]
+            for name in _STATIONS
+        ]
+        if not all(points):
             raise ValueError(f"the run of {label!r} has no layers {layers!r}.")
         scored = next(row for row in rows if row["calibrator"] == "gold")
         for measure in _MEASURES:
-            across[measure].append([_mean(rows, measure) for rows in points.values()])
+            across[measure].append([_mean(found, measure) for found in points])
             gold[measure] = round(scored[measure]["estimate"], 2)
-        up = [_mean(rows, "gold") for rows in points.values()]
-        _add_path(fig, label, across["edit_distance"][-1], up, color)
+        up = [_mean(found, "gold") for found in points]
+        look = replace(series(number, label), dash="solid")
+        _add_path(fig, look, across["edit_distance"][-1], up)
     if data == "stsb":
         paper, ends = load_paper_table(6), ("BERT-induced", "flow-induced")
         # The paper has neither whitening nor equal length.
@@ -78,51 +89,23 @@ def lexical_paths(
             column: [paper[column][ends[0]], None, paper[column][ends[1]]]
             for column in ("edit_distance", "gold")
         }
-        _add_path(fig, _PAPER, printed["edit_distance"], printed["gold"], _COLORS[-1], dash="dot")
+        look = replace(series(4, _PAPER), dash="dot")
+        _add_path(fig, look, printed["edit_distance"], printed["gold"])
         across["edit_distance"].append(printed["edit_distance"])
         across["edit_distance_given_length"].append([None] * 3)
-    for name, symbol in _SYMBOLS.items():  # what the symbols mean
-        look = {"symbol": symbol, "size": 11, "color": PALETTE["gray"], "line": {"width": 2}}
-        fig.add_scatter(x=[None], y=[None], mode="markers", marker=look, name=CALIBRATORS[name])
+    for name in _STATIONS:  # what the symbols mean
+        meaning = replace(LOOKS[name], name=short_name(name), color=PALETTE["gray"])
+        draw(fig, meaning, [None], [None], size=11)
+        fig.data[-1].marker.line.update(width=2, color=meaning.color)
     first = next(iter(_MEASURES))
-    fig.add_vline(x=gold[first], line={"dash": "dot", "color": PALETTE["gray"]})
-    buttons = [
-        {
-            "label": label,
-            "method": "update",
-            "args": [
-                {"x": [*across[measure], *[[None]] * len(_SYMBOLS)]},
-                {
-                    "shapes[0].x0": gold[measure],
-                    "shapes[0].x1": gold[measure],
-                    "xaxis.title.text": _axis(measure),
-                },
-            ],
-        }
-        for measure, label in _MEASURES.items()
-    ]
-    fig.update_layout(
-        title=title,
-        xaxis_title=_axis(first),
-        yaxis_title="Spearman x 100 with the gold score",
-        height=640,
-        margin_t=105,
-        legend={"y": -0.27, "yanchor": "top"},
-        updatemenus=[
-            {
-                "type": "buttons",
-                "direction": "right",
-                "x": 0,
-                "xanchor": "left",
-                "y": 1.02,
-                "yanchor": "bottom",
-                "bgcolor": "rgba(128,128,128,0.15)",
-                "font": {"size": 12},
-                "buttons": buttons,
-            }
-        ],
-    )
-    return fig
+    fig.add_vline(x=gold[first], line=_GOLD)
+    menu = []
+    for measure, label in _MEASURES.items():
+        line = {"shapes[0].x0": gold[measure], "shapes[0].x1": gold[measure]}
+        moved = {"x": [*across[measure], *[[None]] * len(_STATIONS)]}
+        menu.append(make_button(label, moved, {**line, "xaxis.title.text": _axis(measure)}))
+    up_title = "Spearman x 100 with the gold score"
+    return lay_out(fig, title, _axis(first), up_title, height=560, menu=menu)
 
 
 def pair_ranks(
@@ -170,70 +153,34 @@ def pair_ranks(
         found = (float(values[pair]) for values in columns.values())
         return [round(rank, 1) if np.isfinite(rank) else None for rank in found]
 
-    def heading(pair: int) -> str:
-        return "<br>".join(line for text in own[pair] for line in _wrap(text))
-
-    fig = go.Figure(
-        go.Bar(
-            x=bars(0),
-            y=names,
-            orientation="h",
-            width=0.6,
-            marker_color=[PALETTE[_BARS.get(name, "blue")] for name in names],
-            hovertemplate="%{y}: more alike than %{x:.0f} % of the known pairs<extra></extra>",
-            showlegend=False,
-        )
-    )
+    headings = ["<br>".join(line for text in pair for line in _wrap(text)) for pair in own]
+    hover = "%{y}: more alike than %{x:.0f} % of the known pairs"
+    fig = go.Figure()
+    more = {"orientation": "h", "width": 0.6, "showlegend": False}
+    add_bars(fig, Look("", "", PALETTE["blue"]), bars(0), names, hover, **more)
+    fig.data[0].marker.color = [look.color for look in looks_of(names).values()]
     steps = [
-        {
-            "label": labels[pair],
-            "method": "update",
-            "args": [{"x": [bars(pair)]}, {"title.text": heading(pair)}],
-        }
-        for pair in range(len(own))
+        make_button(label, {"x": [bars(pair)]}, {"title.text": headings[pair]})
+        for pair, label in enumerate(labels)
     ]
-    longest = max(heading(pair).count("<br>") for pair in range(len(own))) + 1
-    height = 240 + 36 * len(names) + 20 * longest
+    longest = max(heading.count("<br>") for heading in headings) + 1
+    fig.update_xaxes(range=[0, 102])
     fig.update_yaxes(categoryorder="array", categoryarray=names[::-1])
-    fig.update_layout(
-        title={"text": heading(0), "font": {"size": 14}, "y": 1 - 24 / height},
-        xaxis={"title": {"text": axis}, "range": [0, 102]},
-        height=height,
-        margin_t=40 + 20 * longest,
-        sliders=[{
-            "active": 0,
-            "steps": steps,
-            "currentvalue": {"prefix": "pair: "},
-            "pad": {"t": 60},
-            "bgcolor": "rgba(128, 128, 128, 0.25)",
-            "activebgcolor": PALETTE["blue"],
-            "font": {"size": 12},
-        }],
-    )  # fmt: skip
-    return fig
+    lay_out(fig, headings[0], axis, height=240 + 36 * len(names) + 20 * longest)
+    top = 30 + 20 * longest
+    title = {"text": headings[0], "font": {"size": 14}}
+    return fig.update_layout(title=title, margin_t=top, sliders=make_slider(steps, prefix="pair: "))
 
 
 def _add_path(
-    fig: go.Figure,
-    label: str,
-    across: Sequence[float | None],
-    up: Sequence[float | None],
-    color: str,
-    dash: str = "solid",
+    fig: go.Figure, look: Look, across: Sequence[float | None], up: Sequence[float | None]
 ) -> None:
     """Add a line from raw over whitening to flow."""
-    fig.add_scatter(
-        x=list(across),
-        y=list(up),
-        name=label,
-        text=[CALIBRATORS[name] for name in _SYMBOLS],
-        mode="lines+markers",
-        connectgaps=True,
-        line={"color": PALETTE[color], "width": 1.5, "dash": dash},
-        marker={"symbol": list(_SYMBOLS.values()), "size": 11, "line": {"width": 2}},
-        hovertemplate="%{text}: with edit distance %{x:.1f}, with gold %{y:.1f}"
-        "<extra>%{fullData.name}</extra>",
-    )
+    hover = "%{text}: with edit distance %{x:.1f}, with gold %{y:.1f}"
+    more: dict[str, Any] = {"text": list(map(short_name, _STATIONS)), "connectgaps": True}
+    draw(fig, look, list(across), list(up), hover, "lines+markers", size=11, width=1.5, **more)
+    marks = [LOOKS[name].mark for name in _STATIONS]
+    fig.data[-1].marker.update(symbol=marks, line={"width": 2, "color": look.color})
 
 
 def _mean(rows: Sequence[Mapping[str, Any]], measure: str) -> float:
@@ -270,14 +217,13 @@ def draw_figure2(
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     chosen = choose(results["sets"], data, "data")
     name = data or next(iter(results["sets"]))
     cosines = choose(chosen["cosines"], layers, "layers")
     pairs = load_text(name, chosen["split"], results["settings"]["data"]) if texts else None
     shown = {"gold": chosen["gold"]}
-    shown |= {CALIBRATORS[calibrator]: values for calibrator, values in cosines.items()}
+    shown |= {short_name(calibrator): values for calibrator, values in cosines.items()}
     return lexical_scatter(
         chosen["distance"],
         shown,
@@ -315,7 +261,6 @@ def lexical_scatter(
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     edits = as_values(distances, "distances")
     values = {name: as_values(one, name) for name, one in similarities.items()}
@@ -325,73 +270,32 @@ def lexical_scatter(
     drawn = np.sort(rng.permutation(len(edits))[:most])
     # Whole numbers would hide one another; the axis is stretched where the near pairs are.
     height = np.round(np.log2(1 + edits + rng.uniform(-0.3, 0.3, len(edits))), 3)
-    groups = {
-        f"edit distance over {near}": (drawn[edits[drawn] > near], "blue", "circle"),
-        f"{near} edits or fewer": (drawn[edits[drawn] <= near], "green", "diamond"),
-    }
+    far, close = drawn[edits[drawn] > near], drawn[edits[drawn] <= near]
+    x = {name: [np.round(one[rows], 3) for rows in (far, close)] for name, one in values.items()}
+    looks = (
+        Look(f"edit distance over {near}", "", PALETTE["blue"], "circle"),
+        Look(f"{near} edits or fewer", "", PALETTE["green"], "diamond"),
+    )
     first = next(iter(values))
     fig = go.Figure()
-    for name, (rows, color, symbol) in groups.items():
-        fig.add_scatter(
-            x=np.round(values[first][rows], 3),
-            y=height[rows],
-            customdata=edits[rows].astype(int),
-            text=[_pair_text(texts[i]) if texts is not None else f"pair {i}" for i in rows],
-            name=name,
-            mode="markers",
-            marker={"color": PALETTE[color], "symbol": symbol, "size": 6, "opacity": 0.6},
-            hovertemplate="%{text}<br>%{customdata} edits, similarity %{x:.2f}<extra></extra>",
-        )
-    buttons = [
-        {
-            "label": name,
-            "method": "update",
-            "args": [
-                {"x": [np.round(one[rows], 3) for rows, _, _ in groups.values()]},
-                _scatter_layout(name, one, edits, near, title),
-            ],
-        }
-        for name, one in values.items()
-    ]
+    for look, rows, at in zip(looks, (far, close), x[first], strict=True):
+        text = [_pair_text(texts[i]) if texts is not None else f"pair {i}" for i in rows]
+        hover = "%{text}<br>%{customdata} edits, similarity %{x:.2f}"
+        more: dict[str, Any] = {"text": text, "customdata": edits[rows].astype(int)}
+        draw(fig, look, at, height[rows], hover, size=6, opacity=0.6, **more)
+    views = {name: _scatter_layout(name, one, edits, near, title) for name, one in values.items()}
+    menu = [make_button(name, {"x": x[name]}, view) for name, view in views.items()]
     ticks = [tick for tick in _TICKS if tick <= 2 * edits.max()]
-    fig.update_yaxes(
-        title_text="edit distance (words)",
-        tickvals=[float(np.log2(1 + tick)) for tick in ticks],
-        ticktext=[str(tick) for tick in ticks],
-    )
-    fig.add_hline(y=float(np.log2(1.5 + near)), line={"dash": "dot", "color": PALETTE["gray"]})
-    start = _scatter_layout(first, values[first], edits, near, title)
-    fig.update_layout(
-        title={"text": start["title.text"], "y": 0.955},
-        xaxis={"title": {"text": start["xaxis.title.text"]}, "range": start["xaxis.range"]},
-        height=560,
-        margin_t=125,
-        legend={"y": -0.2, "yanchor": "top"},
-        updatemenus=[
-            {
-                "type": "buttons",
-                "direction": "right",
-                "x": 0,
-                "xanchor": "left",
-                "y": 1.02,
-                "yanchor": "bottom",
-                "bgcolor": "rgba(128,128,128,0.15)",
-                "font": {"size": 12},
-                "buttons": buttons,
-            }
-        ]
-        if len(buttons) > 1
-        else [],
-    )
-    return fig
+    fig.add_hline(y=float(np.log2(1.5 + near)), line=_GOLD)
+    fig.update_xaxes(range=views[first]["xaxis.range"])
+    places = [float(np.log2(1 + tick)) for tick in ticks]
+    fig.update_yaxes(tickvals=places, ticktext=[str(tick) for tick in ticks])
+    axes = (views[first]["xaxis.title.text"], "edit distance (words)")
+    return lay_out(fig, views[first]["title.text"], *axes, height=560, menu=menu)
 
 
 def draw_table6(
-    results: Mapping[str, Any],
-    *,
-    data: str = "",
-    layers: str = "",
-    measure: str = "edit_distance",
+    results: Mapping[str, Any], *, data: str = "", layers: str = "", measure: str = "edit_distance"
 ) -> go.Figure:
     """Draw Table 6: correlation with the gold score against correlation with edit distance.
 
@@ -407,62 +311,37 @@ def draw_table6(
     Returns
     -------
     plotly.graph_objects.Figure
-        For `plots.show`.
     """
     titles = {"edit_distance": "", "edit_distance_given_length": ", at equal length"}
-    title = "Spearman x 100 with edit distance" + choose(titles, measure, "measure")
+    axis = "Spearman x 100 with edit distance" + choose(titles, measure, "measure")
     chosen = choose(results["sets"], data, "data")
     wanted = layers or results["settings"]["layers"][0]
-    looks = {
-        "none": ("vermillion", "circle"),
-        "sn": ("orange", "square"),
-        "whiten": ("green", "diamond"),
-        "flow": ("blue", "triangle-up"),
-        "bag of words": ("gray", "x"),
-        "tf-idf": ("purple", "cross"),
-    }
+    shown = ("none", "sn", "whiten", "flow", "bag of words", "tf-idf")
+    looks = dict(zip(shown, looks_of(shown).values(), strict=True))
+    hover = "with edit distance %{x:.1f}<br>with gold %{y:.1f}"
     fig = go.Figure()
     for row in chosen["rows"]:
-        if row["calibrator"] not in looks or row["layers"] not in ("", wanted):
+        method, first = row["calibrator"], row["seed"] == 0
+        if method not in looks or row["layers"] not in ("", wanted):
             continue
-        color, symbol = looks[row["calibrator"]]
-        x, y = row[measure], row["gold"]
-        fig.add_scatter(
-            x=[x["estimate"]],
-            y=[y["estimate"]],
-            error_x=_error(x) if row["seed"] == 0 else None,
-            error_y=_error(y) if row["seed"] == 0 else None,
-            name=CALIBRATORS.get(row["calibrator"], row["calibrator"]),
-            legendgroup=row["calibrator"],
-            showlegend=row["seed"] == 0,
-            mode="markers",
-            marker={"color": PALETTE[color], "symbol": symbol, "size": 11},
-            hovertemplate="%{fullData.name}<br>with edit distance %{x:.1f}<br>with gold %{y:.1f}"
-            f"<extra>seed {row['seed']}</extra>",
-        )
+        more: dict[str, Any] = {"legendgroup": method, "showlegend": first}
+        if first:
+            for side, of in (("error_x", measure), ("error_y", "gold")):
+                ends = [row[of][key] for key in ("estimate", "low", "high")]
+                more[side] = whiskers([ends])
+        look = replace(looks[method], name=short_name(method))
+        x, y = row[measure]["estimate"], row["gold"]["estimate"]
+        draw(fig, look, [x], [y], f"seed {row['seed']}, {hover}", size=11, **more)
     if (data or next(iter(results["sets"]))) == "stsb" and measure == "edit_distance":
         paper = load_paper_table(6)
-        for row, label in (("BERT-induced", "BERT-base"), ("flow-induced", "BERT-base-flow")):
-            fig.add_scatter(
-                x=[paper["edit_distance"][row]],
-                y=[paper["gold"][row]],
-                name=f"paper: {label}",
-                mode="markers",
-                marker={"symbol": "star-open", "size": 13, "color": PALETTE["sky"]},
-                hovertemplate="%{fullData.name}<br>with edit distance %{x:.1f}<br>with gold "
-                "%{y:.1f}<extra></extra>",
-            )
+        named = {"BERT-induced": ("BERT-base", "none"), "flow-induced": ("BERT-base-flow", "flow")}
+        for row, (label, method) in named.items():
+            look = replace(LOOKS[method], name=f"paper: {label}", mark="star-open")
+            draw(fig, look, [paper["edit_distance"][row]], [paper["gold"][row]], hover, size=13)
     gold = next(row for row in chosen["rows"] if row["calibrator"] == "gold")
-    fig.add_vline(x=gold[measure]["estimate"], line={"dash": "dot", "color": PALETTE["gray"]})
-    fig.update_layout(
-        title=f"Words or meaning, layers {wanted}<br><sup>dotted: the gold scores themselves</sup>",
-        title_y=0.95,
-        xaxis_title=title,
-        yaxis_title="Spearman x 100 with the gold score",
-        height=520,
-        legend={"y": -0.2, "yanchor": "top"},
-    )
-    return fig
+    fig.add_vline(x=gold[measure]["estimate"], line=_GOLD)
+    title = f"Words or meaning, layers {wanted}<br><sup>dotted: the gold scores themselves</sup>"
+    return lay_out(fig, title, axis, "Spearman x 100 with the gold score", height=520)
 
 
 def _scatter_layout(
@@ -486,12 +365,3 @@ def _scatter_layout(
 
 def _pair_text(pair: tuple[str, str]) -> str:
     return "<br>".join(html.escape(text, quote=False) for text in pair)
-
-
-def _error(interval: Mapping[str, float]) -> dict[str, Any]:
-    estimate = interval["estimate"]
-    return {
-        "array": [interval["high"] - estimate],
-        "arrayminus": [estimate - interval["low"]],
-        "thickness": 1,
-    }

@@ -17,5 +17,8 @@
   }
   window.addEventListener("load", list);
   window.addEventListener("load", mark);
+  document.addEventListener("load", function (event) { // formulas are set after their library came
+    if (/mathjax/.test(event.target.src)) window.MathJax.startup.promise.then(mark);
+  }, true);
   window.addEventListener("resize", mark);
 })();

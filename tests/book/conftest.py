@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "_build" / "html"
@@ -19,6 +20,7 @@ def _is_stale() -> bool:
     if not stamp.exists():
         return True
     read = [*(ROOT / "book").rglob("*"), *(ROOT / "bertflow_lite").rglob("*.py")]
+    read += [path for name in ("models", "try_it") for path in (ROOT / "data" / name).rglob("*")]
     files = [path for path in read if "__pycache__" not in path.parts]
     newest = max(path.stat().st_mtime for path in [*files, ROOT / "_config.yml", ROOT / "_toc.yml"])
     return newest > stamp.stat().st_mtime
@@ -27,14 +29,16 @@ def _is_stale() -> bool:
 @pytest.fixture(scope="session")
 def site() -> Path:
     """The folder of the built book, built first when it is missing or stale."""
-    if _is_stale():
-        for folder in ("html", ".doctrees"):
-            shutil.rmtree(ROOT / "_build" / folder, ignore_errors=True)
-        tool = Path(sys.executable).with_name("jupyter-book")
-        command = [str(tool), "build", "-W", "-n", "--keep-going", "--quiet", "."]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-        (SITE / ".built").touch()
+    (ROOT / "_build").mkdir(exist_ok=True)
+    with FileLock(ROOT / "_build" / "site.lock"):  # one worker builds, the others wait
+        if _is_stale():
+            for folder in ("html", ".doctrees"):
+                shutil.rmtree(ROOT / "_build" / folder, ignore_errors=True)
+            tool = Path(sys.executable).with_name("jupyter-book")
+            command = [str(tool), "build", "-W", "-n", "--keep-going", "--quiet", "."]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+            (SITE / ".built").touch()
     return SITE
 
 

@@ -1,21 +1,27 @@
 """The built pages in a headless browser: figures drawn, formulas set, nothing asked of a server."""
 
+import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import plotly
 import plotly.graph_objects as go
 import pytest
+from PIL import Image
 
 from bertflow_lite.figures import plots
 
+Axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe
+playwright = pytest.importorskip("playwright.sync_api")
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.book, pytest.mark.browser]
 
 # Text in the browser's console that is no fault of a page.
 HARMLESS: tuple[str, ...] = ()
+PATIENCE = 120_000  # milliseconds: a busy machine is no fault of a page, either
 
 DRAWN = """divs => divs.map(div => {
   const marks = div.querySelectorAll(
@@ -68,6 +74,36 @@ CONTRAST = """() => {
   }).filter(([ratio]) => ratio < 4.5);
 }"""
 
+TWO_FRAMES = "() => new Promise(d => requestAnimationFrame(() => requestAnimationFrame(d)))"
+# The theme has come, nothing moves or fades, and each figure is drawn in the width of its place.
+SETTLED = """theme => document.documentElement.dataset.theme === theme
+  && document.getAnimations().every(one => one.playState !== 'running')
+  && Array.from(document.querySelectorAll('.plotly-graph-div')).every(div => {
+    const place = div.parentElement.clientWidth;
+    return !place || Math.abs(div.querySelector('.main-svg').clientWidth - place) < 2;
+  })"""
+
+PRINTED = "book/01_puzzle.html"  # it has figures, tables, formulas, boxes and code
+# Text of a printed page that stands out too little from white.
+FAINT = """() => {
+  const light = text => {
+    const [r, g, b] = text.match(/[\\d.]+/g).map(Number)
+      .map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  return Array.from(document.querySelectorAll('.bd-article *'))
+    .filter(node => Array.from(node.childNodes).some(n => n.nodeType === 3 && n.data.trim()))
+    .filter(node => node.checkVisibility() && !node.closest('svg, script, style, mjx-container'))
+    .filter(node => 1.05 / (light(getComputedStyle(node).color) + 0.05) < 4.5)
+    .map(node => node.tagName + ' ' + node.textContent.slice(0, 40)).slice(0, 5);
+}"""
+
+# Stands for machines whose fonts are wider than this one's.
+WIDE_FONT = ".bd-article { letter-spacing: 0.1em; }"
+
+# What axe need not look at for contrast: rows of nothing but text, after the first four.
+ALIKE = {"exclude": [["tbody tr:nth-child(n + 5):not(:has(td *))"]]}
+
 # Fill and stroke of each button in sight, and whether it is the pressed one of its menu.
 BUTTONS = """divs => divs.flatMap(div => Array.from(
   div.querySelectorAll('.updatemenu-button .updatemenu-item-rect'), rect => {
@@ -83,12 +119,13 @@ def _names() -> list[str]:
 
 
 class Visit:
-    """A page that was opened: what it asked for and what it complained about."""
+    """A page that was opened, with all figures drawn: what it asked for, and its complaints."""
 
     def __init__(self, page: Any, url: str) -> None:
         self.page = page
         self.requests: list[str] = []
         self.complaints: list[str] = []
+        page.set_default_timeout(PATIENCE)
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("requestfailed", lambda request: self.complaints.append(f"failed: {request.url}"))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -96,33 +133,27 @@ class Visit:
         page.goto(url, wait_until="load")
         page.wait_for_function("() => !window.MathJax || !!window.MathJax.startup?.promise")
         page.evaluate("() => window.MathJax?.startup?.promise.then(() => true)")
+        page.evaluate("() => window.bertflowFigures?.drawAll().then(() => true)")
         page.wait_for_function(
             "() => Array.from(document.querySelectorAll('.plotly-graph-div'))"
-            ".every(div => div.querySelector('.main-svg'))",
-            timeout=30_000,
+            ".every(div => div.querySelector('.main-svg'))"
         )
 
     def _listen(self, message: Any) -> None:
         if message.type in ("error", "warning") and not any(t in message.text for t in HARMLESS):
             self.complaints.append(f"{message.type}: {message.text}")
 
+    def show(self, *, width: int = 1280, theme: str = "light") -> None:
+        """Look at the same page in another width or theme, once it has drawn itself anew."""
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(color_scheme=theme)
+        self.page.evaluate(TWO_FRAMES)
+        self.page.wait_for_function(SETTLED, arg=theme)
 
-@pytest.fixture(scope="module")
-def visit(site: Path, chromium: Any) -> Iterator[Callable[..., Visit]]:
-    """Open a page of the book; the same page and settings are opened once."""
-    opened: dict[tuple[Any, ...], Visit] = {}
-
-    def open_page(name: str, width: int = 1280, theme: str = "light") -> Visit:
-        key = (name, width, theme)
-        if key not in opened:
-            size = {"width": width, "height": 900}
-            page = chromium.new_page(viewport=size, color_scheme=theme)
-            opened[key] = Visit(page, (site / name).as_uri())
-        return opened[key]
-
-    yield open_page
-    for each in opened.values():
-        each.page.close()
+    def complain(self) -> Iterator[str]:
+        """Say what the console and the network had to say until now, and forget it."""
+        said, self.complaints[:] = list(self.complaints), []
+        yield from said
 
 
 @pytest.fixture(params=_names())
@@ -132,81 +163,109 @@ def name(request: pytest.FixtureRequest, site: Path) -> str:
     return str(request.param)
 
 
-def test_page_asks_no_other_server(name: str, site: Path, visit: Callable[..., Visit]) -> None:
-    here = site.as_uri()
-    outside = [url for url in visit(name).requests if not url.startswith((here, "data:", "blob:"))]
-    assert not outside
+def test_page(name: str, site: Path, chromium: Any) -> None:
+    """Each page is opened once, looked at in all ways, and closed; all that is wrong is told."""
+    page = chromium.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    try:
+        url = (site / name).as_uri()
+        found = list(complaints(Visit(page, url), site.as_uri()))
+    finally:
+        page.close()
+    assert not found, f"look at {url}\n" + "\n".join(found)
 
 
-def test_page_logs_no_error(name: str, visit: Callable[..., Visit]) -> None:
-    assert not visit(name).complaints
+def complaints(visit: Visit, here: str) -> Iterator[str]:
+    """Yield in words whatever is wrong with a page."""
+    page = visit.page
+    for url in visit.requests:
+        if not url.startswith((here, "data:", "blob:")):
+            yield f"it asks another server: {url}"
+    yield from (f"console: {text}" for text in visit.complain())  # before axe may write there
+    yield from undrawn(page)
+    for theme in ("light", "dark"):
+        visit.show(theme=theme)
+        yield from (f"{theme}: {text}" for text in unreadable(page, theme))
+    visit.show(width=1000)
+    yield from dead_sliders(page)
+    for width in (768, 400):
+        visit.show(width=width)
+        yield from (f"{width} px wide: {text}" for text in too_wide(page))
+    page.add_style_tag(content=WIDE_FONT)
+    yield from (f"400 px wide, in a wide font: {text}" for text in too_wide(page))
+    yield from (f"console, later: {text}" for text in visit.complain())
 
 
-def test_every_figure_is_drawn(name: str, visit: Callable[..., Visit]) -> None:
-    for figure in visit(name).page.eval_on_selector_all(".plotly-graph-div", DRAWN):
-        assert figure["marks"] > 0, figure
-        assert figure["height"] > 100, figure
+def undrawn(page: Any) -> Iterator[str]:
+    """Figures that were not drawn, formulas that were not set."""
+    for figure in page.eval_on_selector_all(".plotly-graph-div", DRAWN):
+        if not (figure["marks"] > 0 and figure["height"] > 100):
+            yield f"a figure is not drawn: {figure}"
+    yield from (f"a formula is not set: {source}" for source in page.evaluate(RAW_MATH))
+    if wrong := page.evaluate(MATH_ERRORS):
+        yield f"formulas with an error: {wrong}"
 
 
-def test_every_formula_is_set(name: str, visit: Callable[..., Visit]) -> None:
-    page = visit(name).page
-    assert page.evaluate(RAW_MATH) == []
-    assert page.evaluate(MATH_ERRORS) == 0
-
-
-def test_slider_changes_the_figure_without_a_kernel(name: str, visit: Callable[..., Visit]) -> None:
-    page = visit(name, width=1000).page
-    for div in page.query_selector_all(".plotly-graph-div:has(.slider-container)"):
-        before = div.query_selector(".cartesianlayer").inner_html()
-        div.query_selector_all(".slider-group .slider-rail-touch-rect, .slider-rail-touch-rect")[
-            0
-        ].click(position={"x": 400, "y": 5}, force=True)
-        page.wait_for_function(
-            "([div, before]) => div.querySelector('.cartesianlayer').innerHTML !== before",
-            arg=[div, before],
-        )
-
-
-@pytest.mark.parametrize("width", [400, 768])
-def test_narrow_page_does_not_scroll_sideways(
-    name: str, width: int, visit: Callable[..., Visit]
-) -> None:
-    found = visit(name, width=width).page.evaluate(OVERFLOW)
-    assert found["scroll"] <= 0, found
-    assert not found["wide"], found
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_figure_text_can_be_read(name: str, theme: str, visit: Callable[..., Visit]) -> None:
-    assert visit(name, theme=theme).page.evaluate(CONTRAST) == []
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_pressed_button_looks_pressed(
-    name: str, theme: str, visit: Callable[..., Visit]
-) -> None:
-    page = visit(name, theme=theme).page
+def unreadable(page: Any, theme: str) -> Iterator[str]:
+    """Text of figures without contrast, pressed buttons like others, and what axe finds serious."""
+    for ratio, text in page.evaluate(CONTRAST):
+        yield f"contrast of {text!r} in a figure is {ratio:.1f}, not 4.5"
     buttons = page.eval_on_selector_all(".plotly-graph-div", BUTTONS)
     pressed = {button["look"] for button in buttons if button["pressed"]}
     others = {button["look"] for button in buttons if not button["pressed"]}
-    assert len(pressed) == bool(buttons)
-    assert not pressed & others
+    if len(pressed) != bool(buttons) or pressed & others:
+        yield f"pressed buttons look {pressed}, the others {others}"
+    # Only colors differ in the dark, and rows of plain text look like those above them.
+    looks = [(ALIKE, {"runOnly": ["color-contrast"]})]
+    if theme == "light":
+        looks.append((None, {"rules": {"color-contrast": {"enabled": False}}}))
+    for context, rules in looks:
+        # A page in a file may not fetch its style sheets again, so axe must not try.
+        options = {"resultTypes": ["violations"], "preload": False, **rules}
+        for rule in Axe().run(page, context, options=options).response["violations"]:
+            if rule["impact"] in ("serious", "critical"):
+                yield from (f"axe, {rule['id']}: {node['html'][:200]}" for node in rule["nodes"])
+
+
+def dead_sliders(page: Any) -> Iterator[str]:
+    """Sliders that change nothing without a kernel."""
+    for div in page.query_selector_all(".plotly-graph-div:has(.slider-container)"):
+        before = div.query_selector(".cartesianlayer").inner_html()
+        rails = div.query_selector_all(".slider-rail-touch-rect")
+        rails[0].click(position={"x": 400, "y": 5}, force=True)
+        try:
+            page.wait_for_function(
+                "([div, before]) => div.querySelector('.cartesianlayer').innerHTML !== before",
+                arg=[div, before],
+            )
+        except playwright.TimeoutError:
+            yield f"a slider changes nothing: {div.get_attribute('id')}"
+
+
+def too_wide(page: Any) -> Iterator[str]:
+    """What makes the page scroll sideways."""
+    found = page.evaluate(OVERFLOW)
+    if found["scroll"] > 0 or found["wide"]:
+        yield f"the page scrolls {found['scroll']} px sideways, by {found['wide']}"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_page_is_accessible(name: str, theme: str, visit: Callable[..., Visit]) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    # Only colors differ in the dark.
-    rules = {"runOnly": ["color-contrast"]} if theme == "dark" else {}
-    options = {"resultTypes": ["violations"], **rules}
-    found = axe.run(visit(name, theme=theme).page, options=options).response["violations"]
-    serious = [
-        f"{rule['id']}: {node['html'][:200]}"
-        for rule in found
-        for node in rule["nodes"]
-        if rule["impact"] in ("serious", "critical")
-    ]
-    assert not serious
+def test_paper_is_white_and_text_on_it_dark(theme: str, site: Path, chromium: Any) -> None:
+    page = chromium.new_page(viewport={"width": 800, "height": 1200}, color_scheme=theme)
+    try:
+        visit = Visit(page, (site / PRINTED).as_uri())
+        visit.show(width=800, theme=theme)
+        page.emulate_media(media="print", color_scheme=theme)
+        shot = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("L")
+        assert page.evaluate(CONTRAST) == []
+        assert page.evaluate(FAINT) == []
+    finally:
+        page.close()
+    light = np.asarray(shot)
+    corners = light[[0, 0, -1, -1], [0, -1, 0, -1]]
+    assert (corners == 255).all(), "the paper itself is not white"
+    assert (light > 230).mean() > 0.8, "too little of the page is white"
+    assert (light < 90).mean() > 0.005, "hardly any text is dark"
+    assert (light < 90).mean() < 0.15, "something large is dark"
 
 
 def test_figure_outside_the_book_fetches_the_library_once(chromium: Any) -> None:

@@ -23,6 +23,7 @@ NOT_PROSE = [
     re.compile(r"\{[\w:-]+\}`[^`]+`"),  # roles: citations, pages
     re.compile(r"`[^`]+`"),
     re.compile(r"\]\([^)]*\)"),  # targets of links
+    re.compile(r'</?[a-z]+|\b(?:id|src|width)="[^"]*"|\balt='),  # HTML, but for descriptions
     re.compile(r"https?://\S+|\S+@\S+"),
     re.compile(r"^:{3,}.*$|^:[\w-]+:.*$", re.M),  # directives and their options
     re.compile(r"\\[a-zA-Z]+"),

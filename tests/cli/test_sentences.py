@@ -122,7 +122,7 @@ def test_another_encoder_is_refused(own):
     )
     result = run("similar", "A query.", *args)
     assert result.exit_code == 1
-    assert "fitted for the encoder 'minilm'" in result.stderr
+    assert "fitted with the encoder 'minilm'" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_calibrator_that_names_no_encoder_asks_for_one(own, tmp_path):
 
 def test_an_encoder_that_was_a_folder_is_asked_for(own, tmp_path, tiny_bert_folder):
     model = ("--model", tiny_bert_folder, "--max-length", "24", "--calibrate", "whiten:2")
-    fitted = tmp_path / "fitted"
+    fitted = tmp_path / "fitted.safetensors"
     assert run("fit", own / "sentences.txt", "--out", fitted, *model).exit_code == 0
     search = ("similar", "the cat sat", "--in", own / "sentences.txt", "--with", fitted)
     result = run(*search)

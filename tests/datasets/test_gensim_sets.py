@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr
 
-from bertflow_lite.datasets.gensim_sets import LeeDocuments, load_lee
-from bertflow_lite.experiments.geometry import words as word_similarity
+from bertflow_lite.datasets.gensim_sets import LeeDocuments, gensim_file, load_lee
 
 FILES = ("lee.cor", "lee_background.cor", "similarities0-1.txt")
 
@@ -24,7 +23,7 @@ needs_gensim = pytest.mark.skipif(
 def folder(tmp_path: Path) -> Path:
     """Give a copy of the three files, to be spoilt."""
     for name in FILES:
-        shutil.copy(word_similarity.gensim_file(name), tmp_path / name)
+        shutil.copy(gensim_file(name), tmp_path / name)
     return tmp_path
 
 
@@ -59,7 +58,7 @@ def test_pairs_and_ratings_belong_together(lee: LeeDocuments) -> None:
     assert (first < second).all()
     for i in (0, 48, 49, 1224):
         assert lee.ratings[i] == lee.similarities[first[i], second[i]]
-    rows = [line.split() for line in word_similarity.gensim_file(FILES[2]).open()]
+    rows = [line.split() for line in gensim_file(FILES[2]).open()]
     assert lee.ratings[0] == float(rows[0][1]) and lee.ratings[-1] == float(rows[48][49])
 
 

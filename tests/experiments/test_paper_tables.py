@@ -100,9 +100,9 @@ def test_rows_are_what_run_sts_gives(glove) -> None:
     for name in ("none", "whiten", "flow"):
         (peer,) = run_sts(glove, ["mini-sts"], ["mean"], [name])
         mine = fit_and_score(Row("x", name, "none" if name == "none" else "target"), encoded)
-        assert mine["all"] == pytest.approx(peer.all, abs=1e-4)
-        assert (mine["low"], mine["high"]) == pytest.approx((peer.low, peer.high), abs=1e-4)
-        assert mine["fitted_on"] == peer.fitted_on
+        assert mine["all"] == pytest.approx(peer["all"], abs=1e-4)
+        assert (mine["low"], mine["high"]) == pytest.approx((peer["low"], peer["high"]), abs=1e-4)
+        assert mine["fitted_on"] == peer["fitted_on"]
 
 
 @needs_glove

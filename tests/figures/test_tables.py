@@ -195,7 +195,7 @@ def test_table_6_is_drawn_at_its_numbers(tiny_bert, quick):
         assert trace.y[0] == row["gold"]["estimate"]
     at_equal_length = draw_table6(results, measure="edit_distance_given_length")
     assert at_equal_length.data[0].x[0] == rows[0]["edit_distance_given_length"]["estimate"]
-    assert "equal length" in at_equal_length.layout.xaxis.title.text
+    assert "at equal" in at_equal_length.layout.xaxis.title.text
     # The paper's points belong to STS-B; two of them.
     results["sets"] = {"stsb": results["sets"]["mini-sts"]}
     assert [t.x[0] for t in draw_table6(results).data[-2:]] == [-50.49, -28.01]

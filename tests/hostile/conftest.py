@@ -10,9 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 HERE = Path(__file__).resolve().parent
-for folder in (str(HERE), str(HERE.parent), str(HERE.parent / "datasets")):  # stand-ins are shared
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+if str(HERE) not in sys.path:
+    sys.path.insert(0, str(HERE))
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +27,7 @@ def no_child_is_left() -> Iterator[None]:
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give an empty current folder, a cache of its own, and no data."""
     monkeypatch.setenv("BERTFLOW_CACHE", str(tmp_path / "cache"))
-    for name in ("BERTFLOW_DATA", "BERTFLOW_VERIFY", "BERTFLOW_STS_URL"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("BERTFLOW_DATA", raising=False)
     place = tmp_path / "place"
     place.mkdir()
     monkeypatch.chdir(place)

@@ -447,23 +447,12 @@ def load_stsb() -> Any:
     return bf.load_sts("stsb")
 
 
-def download_stsb() -> Any:
-    return bf.load_sts("stsb", download=True, progress=False)
-
-
 NONSENSE: dict[str, tuple[str, str, Callable[[], Any], Any]] = {
     "data-nowhere": ("BERTFLOW_DATA", "no/such", load_stsb, refuses(FileNotFoundError, "no/such")),
     "data-is-a-file": ("BERTFLOW_DATA", __file__, load_stsb, refuses(FileNotFoundError, "stsb")),
     "data-is-empty": ("BERTFLOW_DATA", "", load_stsb, refuses(FileNotFoundError, "is not set")),
     "data-of-an-unknown-user": (
         "BERTFLOW_DATA", "~no-such-user", load_stsb, refuses(FileNotFoundError, "stsb", "no-such"),
-    ),
-    "verify": ("BERTFLOW_VERIFY", "md5", download_stsb, refuses(ValueError, "'md5'", "sha256")),
-    "address-is-none": (
-        "BERTFLOW_STS_URL", "nowhere", download_stsb, refuses(ValueError, "no address", "https"),
-    ),
-    "address-is-a-local-file": (
-        "BERTFLOW_STS_URL", "file:///etc/hostname", download_stsb, refuses(ValueError, "https"),
     ),
     "hub-is-none": (
         "HF_ENDPOINT", "nonsense", lambda: load_model("a/b", download=True),
@@ -478,7 +467,6 @@ def test_a_variable_that_is_nonsense(
 ) -> None:
     name, value, action, expected = NONSENSE[case]
     monkeypatch.setenv(name, value)
-    monkeypatch.setattr("bertflow_lite.hub._PAUSE", 0.0)
     must(expected, action, workplace)
 
 

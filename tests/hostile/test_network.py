@@ -16,17 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_stand_in import GOOD, SICK, archive, archived, unsafe
+from hub_stand_in import SOON, TINY, Hub, stand_in, tiny, unfinished
 from refusal import helps, must, nothing_left, refuses
-from test_download import GOOD, SICK, Server, archive, server, unsafe
-from test_hub import SOON, TINY, Hub, stand_in, tiny, unfinished
 
 import bertflow_lite as bf
-from bertflow_lite import hub
-from bertflow_lite.datasets import download
+from bertflow_lite.datasets.download import unpack_sts
 from bertflow_lite.datasets.qnli import load_qnli
 from bertflow_lite.encoders.models import load_model
 
-__all__ = ["server", "stand_in", "tiny"]  # fixtures of the modules they come from
+__all__ = ["archived", "stand_in", "tiny"]  # fixtures of the modules they come from
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -125,37 +124,45 @@ def shorter_than_it_says(request: BaseHTTPRequestHandler) -> None:
     request.wfile.write(b"x" * 100)
 
 
-REFUSES = refuses(ConnectionError, "could not be fetched")
-ARCHIVE: dict[str, tuple[Answer, Any]] = {
-    "403": (status(403), refuses(ConnectionError, "answered 403")),
-    "404": (status(404), refuses(FileNotFoundError, "no file", "404", "BERTFLOW_STS_URL")),
-    "410": (status(410), refuses(FileNotFoundError, "no file", "410")),
-    "500": (status(500), refuses(ConnectionError, "in 2 tries", "500", "call again")),
-    "503": (status(503), refuses(ConnectionError, "503", "call again")),
-    "redirect-loop": (redirect_to_itself, refuses(ConnectionError, "302", "infinite loop")),
-    "redirect-to-a-local-file": (redirect_to_a_file, refuses(ConnectionError, "302", "file:")),
-    "hangs-up": (hang_up, refuses(ConnectionError, "in 2 tries", "Check the network")),
-    "too-slow": (say_nothing, refuses(ConnectionError, "timed out", "Check the network")),
-    "no-http": (talk_nonsense, refuses(ConnectionError, "in 2 tries", "Check the network")),
-    "a-page-in-its-place": (page, refuses(ValueError, "damaged or no tar archive", "again")),
-    "ends-too-soon": (shorter_than_it_says, refuses(ConnectionError, "100 of 1,000,000", "kept")),
+ANSWERS: dict[str, Answer] = {
+    "403": status(403),
+    "404": status(404),
+    "410": status(410),
+    "500": status(500),
+    "redirect-loop": redirect_to_itself,
+    "redirect-to-a-local-file": redirect_to_a_file,
+    "hangs-up": hang_up,
+    "too-slow": say_nothing,
+    "no-http": talk_nonsense,
+    "a-page-in-its-place": page,
+    "ends-too-soon": shorter_than_it_says,
+}
+FETCHED: dict[str, tuple[str, Callable[[], Any]]] = {
+    "a-model": (TINY, lambda: load_model(TINY, device="cpu", download=True)),
+    "an-sts-set": ("senteval.tar", lambda: bf.load_sts("stsb", download=True, progress=False)),
+    "a-file": ("nyu-mll/glue", lambda: load_qnli(download=True)),
 }
 
 
-@pytest.mark.parametrize("case", ARCHIVE)
-def test_an_archive_that_does_not_come(
-    case: str, odd: Callable[[Answer], Odd], workplace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer, expected = ARCHIVE[case]
-    monkeypatch.setenv("BERTFLOW_STS_URL", f"{odd(answer).url}/senteval.tar")
-    monkeypatch.setattr(download.fetch, "__kwdefaults__",
-                        {"progress": False, "attempts": 2, "pause": 0.0})  # fmt: skip
-    monkeypatch.setattr(download, "_TIMEOUT", 0.3)
+@pytest.mark.parametrize("what", FETCHED)
+@pytest.mark.parametrize("case", ANSWERS)
+def test_a_hub_that_misbehaves(
+    case: str, what: str, odd: Callable[[Answer], Odd], stand_in: Hub, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    name, fetch = FETCHED[what]
+    monkeypatch.setenv("HF_ENDPOINT", odd(ANSWERS[case]).url)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT", 0.5)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
+    monkeypatch.setattr("huggingface_hub.file_download._ETAG_RETRY_TIMEOUT", 0.5, raising=False)
+    monkeypatch.setattr("bertflow_lite.hub._WAIT", 0.5)
     begun = time.monotonic()
-    must(expected, lambda: bf.load_sts("stsb", download=True, progress=False), workplace)
-    assert time.monotonic() - begun < SOON
-    left = [path.name for path in (workplace.parent / "cache").rglob("*") if path.is_file()]
-    assert set(left) <= {"senteval.lock", "senteval.tar.part"}  # the part is marked as one
+    with nothing_left(tmp_path), pytest.raises(OSError, match=name) as caught:
+        fetch()
+    assert time.monotonic() - begun < 2 * SOON
+    helps(str(caught.value), "could not be fetched")
+    assert re.search(r"HF_TOKEN|Check the network", str(caught.value))
+    assert unfinished(tmp_path) == []
 
 
 def zipped() -> bytes:
@@ -195,61 +202,35 @@ CONTENT: dict[str, tuple[Callable[[], bytes], Any]] = {
         lambda: archive({}, unsafe(SICK, tarfile.REGTYPE, 1 << 25)),
         refuses(ValueError, "far too large"),
     ),
-    "is-a-zip-that-escapes": (zipped, refuses(ValueError, "no tar archive", "removed")),
-    "is-a-bomb": (bomb, refuses(ValueError, "no tar archive", "removed")),
+    "is-a-zip-that-escapes": (zipped, refuses(ValueError, "no tar archive", "Delete it")),
+    "is-a-bomb": (bomb, refuses(ValueError, "no tar archive", "Delete it")),
     "is-cut": (lambda: archive(GOOD)[:700], refuses(ValueError, "damaged", "fetch it anew")),
     "is-empty": (lambda: b"", refuses(ValueError, "damaged or no tar archive")),
     "has-another-text": (
         lambda: archive(GOOD | {SICK: GOOD[SICK].replace(b"1.5", b"2.5")}),
-        refuses(ValueError, "SHA-256", "is expected", "verify='counts'"),
+        refuses(ValueError, "SHA-256", "is expected", "Delete it", "BERTFLOW_DATA"),
     ),
     "lacks-a-file": (lambda: archive({}), refuses(ValueError, "is missing", "not accepted")),
 }
 
 
 @pytest.mark.parametrize("case", CONTENT)
-def test_an_archive_that_is_not_what_it_should_be(
-    case: str,
-    server: Server,
-    tmp_path: Path,
-) -> None:
+def test_an_archive_that_is_not_what_it_should_be(case: str, archived: Hub, tmp_path: Path) -> None:
     make, expected = CONTENT[case]
-    server.content = make()
+    (tmp_path / "senteval.tar").write_bytes(make())
     begun = time.monotonic()
     with pytest.raises(expected.kind) as caught:
-        download.download_sts([SICK], progress=False)
+        unpack_sts(tmp_path / "senteval.tar", [SICK])
     helps(str(caught.value), *expected.words)
     assert time.monotonic() - begun < SOON
+    kept = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert set(kept) <= {"sts-test.csv"}  # the other file, where it came right
     assert not list(tmp_path.rglob("escaped"))
-    left = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
-    assert SICK.rpartition("/")[2] not in left
-    assert "senteval.tar" not in left and not [name for name in left if name.endswith(".part")]
-
-
-@pytest.mark.parametrize("name", ["403", "404", "500", "redirect-loop", "hangs-up", "too-slow",
-                                  "no-http"])  # fmt: skip
-def test_a_hub_that_misbehaves(
-    name: str, odd: Callable[[Answer], Odd], stand_in: Hub, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    answer, _ = ARCHIVE[name]
-    monkeypatch.setenv("HF_ENDPOINT", odd(answer).url)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT", 0.5)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.5)
-    begun = time.monotonic()
-    with nothing_left(tmp_path), pytest.raises((OSError, ValueError)) as caught:
-        load_model(TINY, device="cpu", download=True)
-    assert time.monotonic() - begun < 2 * SOON
-    helps(str(caught.value), TINY)
-    assert re.search(r"again|HF_TOKEN|Check the network|see http|Check the name|no config\.json",
-                     str(caught.value))  # fmt: skip
-    assert unfinished(tmp_path) == []
 
 
 def test_a_page_in_place_of_the_hub(
-    odd: Callable[[Answer], Odd], stand_in: Hub, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    odd: Callable[[Answer], Odd], stand_in: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A wireless network that asks for a login answers 200 to everything."""
     monkeypatch.setenv("HF_ENDPOINT", odd(page).url)
     with pytest.raises((OSError, ValueError)) as caught:
@@ -259,45 +240,17 @@ def test_a_page_in_place_of_the_hub(
         load_model(TINY, device="cpu")  # and no page is taken for a model afterwards
 
 
-def test_a_disk_that_fills_up_while_fetching(
-    server: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    import errno
-    import os
-
-    whole = Path.open
-
-    def full(path: Path, *args: Any, **options: Any) -> Any:
-        if path.name.endswith(".part"):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        return whole(path, *args, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", full)
-        with pytest.raises(OSError, match="No space") as caught:
-            download.download_sts([SICK], progress=False)
-    helps(str(caught.value), "free some space", "BERTFLOW_CACHE")
-    assert not isinstance(caught.value, ConnectionError)
-    assert [path.name for path in (tmp_path / "cache").rglob("*.*")] == ["senteval.lock"]
-    assert len(server.seen) == 1  # it is not tried again and again
-    download.download_sts([SICK], progress=False)
-
-
-def test_a_cache_that_cannot_be_written_is_told_before_anything_is_fetched(
-    server: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_cache_that_cannot_be_written_is_named(
+    archived: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("no folder")
+    (tmp_path / "senteval.tar").write_bytes(archive(GOOD))
     monkeypatch.setenv("BERTFLOW_CACHE", str(tmp_path / "file"))
     must(
-        refuses(OSError, "cache cannot be written", "BERTFLOW_CACHE"),
-        lambda: download.download_sts([SICK], progress=False),
+        refuses(OSError, str(tmp_path / "file")),
+        lambda: unpack_sts(tmp_path / "senteval.tar", [SICK]),
         tmp_path,
     )
-    assert server.seen == []
 
 
 WITHOUT_ASKING: dict[str, Callable[[], Any]] = {
@@ -320,7 +273,6 @@ def test_nothing_is_sent_unless_asked(
         raise AssertionError(f"a connection to {address}")
 
     monkeypatch.setattr(socket.socket, "connect", connect)
-    monkeypatch.setattr(hub, "_PAUSE", 0.0)
     try:
         WITHOUT_ASKING[case]()
     except FileNotFoundError as error:

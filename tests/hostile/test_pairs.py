@@ -102,7 +102,7 @@ PAIR_FILES: dict[str, tuple[str, bytes, Any]] = {
     "decimal-comma-in-csv": (
         "p.csv",
         b"sentence1,sentence2,score\na,b,2,5\n",
-        refuses(ValueError, "line 2", "4 columns", "has 3"),
+        refuses(ValueError, "line 2", "3 fields", "saw 4", "Quotation marks"),
     ),
     "excel-with-semicolons": (
         "p.csv",

@@ -224,7 +224,7 @@ FILES: dict[str, tuple[str, bytes, Any]] = {
     "unbalanced-quote-in-csv": (
         "s.csv",
         b'sentence\n"a\nb\n',
-        refuses(ValueError, "line", "Quotation marks", "TSV"),
+        refuses(ValueError, "Quotation marks", "paired", "TSV"),
     ),
     "two-columns-of-one-name": (
         "s.csv",
@@ -263,7 +263,7 @@ FILES: dict[str, tuple[str, bytes, Any]] = {
         b'id\tsentence\n1\t"Stop!"\n2\t"No," he said, "never."\n',
         texts('"Stop!"', '"No," he said, "never."'),
     ),
-    "unknown-columns": ("s.csv", b"a,b\n1,2\n", refuses(ValueError, "a, b", "--column")),
+    "unknown-columns": ("s.csv", b"a,b\n1,2\n", refuses(ValueError, "'a', 'b'", "--column")),
     "numbers": ("s.jsonl", b'{"sentence": 3}', refuses(ValueError, "row 1", "number", "column")),
     "a-list": (
         "s.jsonl",

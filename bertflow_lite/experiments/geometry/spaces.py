@@ -21,7 +21,7 @@ from bertflow_lite.datasets.word_counts import WordCounts, load_word_counts, mea
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.geometry.words import measure_words, score_words
 from bertflow_lite.experiments.runs import round_numbers
-from bertflow_lite.experiments.scoring import calibrated
+from bertflow_lite.experiments.scoring import calibrated, different_sentences, set_name
 from bertflow_lite.experiments.table1 import WordEmbeddings
 from bertflow_lite.measures.geometry import (
     effective_rank,
@@ -95,8 +95,8 @@ def run_geometry(
         "layers": {},
         "calibrated": {},
         "settings": {
-            "sets": {_label(pairs): pairs.fingerprint for pairs in sets},
-            "n_sentences": {_label(pairs): len(set(pairs.sentences)) for pairs in sets},
+            "sets": {set_name(pairs): pairs.fingerprint for pairs in sets},
+            "n_sentences": {set_name(pairs): len(set(pairs.sentences)) for pairs in sets},
             "flow_steps": FLOW_STEPS,
             "random_state": random_state,
             "word_counts": counts.source,
@@ -104,7 +104,7 @@ def run_geometry(
     }
     out["first_token"] = measure_first_token(model, sets[0]) if sets else []
     for pairs in sets:
-        logger.info("sentence space on %s", _label(pairs))
+        logger.info("sentence space on %s", set_name(pairs))
         every = list(range(model.n_layers + 1))
         raw = model.encode(pairs.sentences, [*every, *layers], progress=progress)
         options: dict[str, Any] = {
@@ -112,10 +112,10 @@ def run_geometry(
             "n_resamples": n_resamples,
             "random_state": random_state,
         }
-        out["layers"][_label(pairs)] = [
+        out["layers"][set_name(pairs)] = [
             measure_space(raw[str(layer)], pairs, **options) for layer in every
         ]
-        out["calibrated"][_label(pairs)] = {
+        out["calibrated"][set_name(pairs)] = {
             layer: {
                 name: measure_space(
                     _calibrate(raw[layer], pairs, name, random_state),
@@ -169,7 +169,7 @@ def measure_space(
         words), ``sts``, ``sts_low``, ``sts_high``, and ``sts_centered``: the score after
         subtracting the mean.
     """
-    rows, texts = _different_sentences(pairs)
+    rows, texts = different_sentences(pairs)
     x = embeddings[rows]
     exact, sampled = mean_cosine(x), sampled_mean_cosine(x, random_state=random_state)
     singular = singular_values(x)
@@ -208,7 +208,7 @@ def _calibrate(
     embeddings: NDArray[np.floating[Any]], pairs: SentencePairs, name: str, random_state: int
 ) -> NDArray[np.floating[Any]]:
     """Fit on the different sentences of the set, as the paper's "target" setting does."""
-    rows, _ = _different_sentences(pairs)
+    rows, _ = different_sentences(pairs)
     return calibrated(name, embeddings[rows], embeddings, seed=random_state, min_steps=FLOW_STEPS)
 
 
@@ -226,7 +226,7 @@ def _make_views(
         raise ModuleNotFoundError(
             "the UMAP views need umap-learn: pip install umap-learn, or pass views=False"
         ) from error
-    rows, texts = _different_sentences(pairs)
+    rows, texts = different_sentences(pairs)
     coordinates: dict[str, Any] = {}
     for name in VIEWS:
         x = _calibrate(embeddings, pairs, name, random_state)[rows]
@@ -241,24 +241,12 @@ def _make_views(
             for method, xy in (("pca", pca), ("umap", umap))
         }
     return {
-        "set": _label(pairs),
+        "set": set_name(pairs),
         "layer": layer,
         "row": rows,  # in pairs.sentences; the texts are not stored twice
         "log_frequency": mean_log_frequency(texts, counts).tolist(),
         "coordinates": coordinates,
     }
-
-
-def _different_sentences(pairs: SentencePairs) -> tuple[list[int], list[str]]:
-    """Row of the first occurrence of each different sentence, and the sentences."""
-    first: dict[str, int] = {}
-    for row, text in enumerate(pairs.sentences):
-        first.setdefault(text, row)
-    return list(first.values()), list(first)
-
-
-def _label(pairs: SentencePairs) -> str:
-    return pairs.name if pairs.name == "mini-sts" else f"{pairs.name}-{pairs.split}"
 
 
 def encode_without_first(

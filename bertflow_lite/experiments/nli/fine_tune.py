@@ -5,10 +5,8 @@ Two sentences pass through one encoder; their means over tokens, u and v, are jo
 it, or neither.  The classifier is then left aside: what counts is the encoder, whose embeddings
 have become better at similarity without ever seeing a similarity score.
 
-The training loop is sentence-transformers' own (`SentenceTransformerTrainer`, `SoftmaxLoss`).  What
-is added here: a classifier without bias, as in the papers and the released code; an encoder cut to
-its first blocks; checkpoints that also keep the classifier, so that a run that was stopped goes on
-where it was; and an output folder that is there complete or not at all.
+The loop is sentence-transformers' own (`trainer`); an encoder can be cut to its first blocks
+before, and the output folder is there complete or not at all.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -48,21 +46,17 @@ class NliHistory:
         steps since the point before.  An untrained classifier starts at about ln 3 = 1.0986.
     n_train, n_validation : int
         Pairs trained on and held out; no premise of the ones is among the others.
-    accuracy : float or None
-        Share of held-out pairs classified right, 0 to 1; None when nothing was held out.
-    majority : float or None
-        What always answering the most frequent class would score on them.
-    without_premise : float or None
-        Accuracy when each hypothesis is given the premise of some other pair.  NLI hypotheses give
-        much of their label away by themselves ("nobody", "sleeping"), so this, not ``majority``,
-        is what a classifier that understands both sentences has to beat.
+    accuracy, majority, without_premise : float or None
+        Share of held-out pairs classified right, 0 to 1 (None: nothing was held out); what always
+        answering the most frequent class would score; and the accuracy when each hypothesis is
+        given the premise of some other pair.  Hypotheses give much of their label away ("nobody",
+        "sleeping"), so the last is what a classifier of both sentences has to beat.
     validation_loss : float or None
-        Mean cross-entropy on them.
+        Mean cross-entropy on the held-out pairs.
     by_source : dict of str to float
         Accuracy by the pairs' source.
     seconds, cpu_seconds : float
-        Wall and processor time of the training loop; what a stopped run did before its last
-        checkpoint counts.
+        Wall and processor time of the training loop, up to the last checkpoint of each stop.
     resumed_at : list of int
         Steps at which a stopped run was taken up again.
     """
@@ -82,22 +76,10 @@ class NliHistory:
 
 
 def cut_blocks(loaded: LoadedModel, keep: int) -> LoadedModel:
-    """Cut an encoder to its first blocks.
+    """Copy an encoder without its blocks after the first ``keep``, and without the pooler.
 
     In BERT and its kin nothing follows the last block, so the hidden states 0 to ``keep`` of the
     cut model are those of the whole one.
-
-    Parameters
-    ----------
-    loaded : LoadedModel
-        From `load_model`; it stays as it is.
-    keep : int
-        Blocks to keep, 1 to all of them.
-
-    Returns
-    -------
-    LoadedModel
-        A copy, without the pooler, named ``"<name>, first <keep> blocks"``.
 
     Raises
     ------
@@ -163,22 +145,17 @@ def fine_tune(
     out : path
         Folder to make: a plain transformers model (``load_encoder(out)``), the classifier, and
         ``nli.json`` with all settings and the history.
-    epochs : int, default 1
-        Passes over the pairs.
-    learning_rate : float, default 2e-5
+    epochs, batch_size : int
+        Passes over the pairs, and pairs in a batch.
+    learning_rate, warmup : float
         Highest rate of AdamW; it rises linearly over the share ``warmup`` of the steps, then falls
         linearly to 0.  Gradients are clipped at norm 1.
-    batch_size : int, default 16
-        Pairs in a batch.
-    warmup : float, default 0.1
-        See ``learning_rate``.
     weight_decay : float, default 0.01
         Of all weights but biases and layer norms, as in Sentence-BERT and the released code.
     keep_blocks : int, optional
         Cut the encoder to its first blocks before (`cut_blocks`).
     classifier_bias : bool, default False
-        Give the softmax a bias.  Sentence-BERT's equation and the released code have none, the
-        sentence-transformers library has one.
+        Give the softmax a bias, as the library does; the papers and the released code have none.
     max_length : int, default 64
         Longest sentence in tokens, special tokens included.
     validation : int, default 2000
@@ -192,11 +169,9 @@ def fine_tune(
     checkpoint_steps : int, default 500
         Steps between checkpoints.
     overwrite : bool, default False
-        Replace what is in ``out``, and forget an unfinished run.
-    download : bool, default False
-        Allow a hub model to be fetched.
-    progress : bool, default False
-        Show a progress bar.
+        Replace what is in ``out``, and forget an unfinished run of other settings.
+    download, progress : bool, default False
+        Allow a hub model to be fetched; show a progress bar.
 
     Returns
     -------
@@ -238,12 +213,9 @@ def fine_tune(
         if not good:
             raise ValueError(f"{name} is {value}, which is out of its range.")
     check_pairs(pairs)
-    place = find_device(device)
-    loaded = (
-        model
-        if isinstance(model, LoadedModel)
-        else load_model(model, device="cpu", download=download)
-    )
+    place, loaded = find_device(device), model
+    if not isinstance(loaded, LoadedModel):
+        loaded = load_model(loaded, device="cpu", download=download)
     start = cut_blocks(loaded, keep_blocks) if keep_blocks is not None else loaded
     Encoder(start, max_length=max_length, cache=False)  # raises when it cannot take so many tokens
     trained_on, held_out = hold_out(pairs, validation)
@@ -273,7 +245,7 @@ def fine_tune(
     work = out.with_name(f".{out.name}.unfinished")
     with workplace(work), random_state_kept():
         begin_or_go_on(work / "settings.json", settings, overwrite)
-        history = train_siamese(
+        trained = train_siamese(
             start,
             select_pairs(pairs, trained_on),
             work,
@@ -289,7 +261,9 @@ def fine_tune(
         if len(held_out):
             encoder = Encoder(tuned, max_length=max_length, precision="float32", cache=False)
             verdict = judge(encoder, select_pairs(pairs, held_out), result)
-        history = replace(history, n_train=len(trained_on), n_validation=len(held_out), **verdict)
+        history = NliHistory(
+            **trained, n_train=len(trained_on), n_validation=len(held_out), **verdict
+        )
         packages = ("torch", "transformers", "sentence-transformers", "accelerate", "datasets")
         record = {
             **settings,

@@ -1,166 +1,139 @@
-"""Checkpoints of a pre-training run: safetensors and JSON, written whole or not at all.
-
-What is renamed to its place lies on the disk by then, so that a loss of power leaves the one that
-was there before or the new one.
-"""
+"""The folder of a pre-training run: its settings, checkpoint, models and record."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
 from bertflow_lite.experiments.resume import begin_or_go_on
-from bertflow_lite.files import put_folder, write_json
+from bertflow_lite.files import put_folder
+
+if TYPE_CHECKING:
+    from bertflow_lite.experiments.pretraining.loop import TrainingRun
 
 __all__ = [
     "Training",
     "begin_run",
     "fingerprint_folder",
-    "last_checkpoint",
     "read_training",
     "restore",
     "save_checkpoint",
     "save_model",
-    "sweep",
-    "sync",
 ]
 
-_SCRATCH = ".new-"  # how the folders begin in which something is being written
+CHECKPOINT = Path("unfinished", "checkpoint.safetensors")
+_COUNTERS = ("step", "tokens", "epoch", "at", "seconds", "running")
 
 
-def save_checkpoint(
-    folder: Path, model: Any, optimizer: torch.optim.Optimizer, state: dict[str, Any]
-) -> None:
-    """Write what is needed to go on, then drop the checkpoint before it.
+def begin_run(run: Path, settings: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
+    """Begin a run, or make sure that the one in the folder is the same.
 
     Parameters
     ----------
-    folder : Path
-        Holds the checkpoints, named by their step.
-    model, optimizer
-        Of the run.
-    state : dict
-        JSON-able; ``state["step"]`` names the checkpoint.
+    run : Path
+    settings : dict
+        All that the weights depend on.
+    overwrite : bool
+        Begin anew where another run lies, or one that is finished.
+
+    Returns
+    -------
+    dict or None
+        The record of the run, if it is finished; None where there is something to train.
+
+    Raises
+    ------
+    ValueError
+        If another run lies in the folder, and ``overwrite`` is False.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"step-{state['step']:09d}"
-    with tempfile.TemporaryDirectory(dir=folder, prefix=_SCRATCH) as work:
-        new = Path(work) / "whole"
-        new.mkdir()
-        save_file(_own(model.state_dict()), new / "model.safetensors")
-        moments = {
-            f"{i}.{name}": value
-            for i, one in optimizer.state_dict()["state"].items()
-            for name, value in one.items()
-        }
-        save_file(_own(moments), new / "optimizer.safetensors")
-        write_json(new / "state.json", state)
-        sync(new)
-        put_folder(new, target)
-    for old in folder.glob("step-*"):
-        if old != target:
-            shutil.rmtree(old, ignore_errors=True)
+    if overwrite and _record(run):
+        (run / "record.json").unlink()  # first, for without it the run is unfinished
+        for name in ("final", "snapshots", "unfinished"):
+            shutil.rmtree(run / name, ignore_errors=True)
+    begin_or_go_on(run / "settings.json", settings, overwrite)
+    return _record(run)
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    """Give the newest whole checkpoint in a folder, or None."""
-    return max(folder.glob("step-*"), default=None)
+def save_checkpoint(path: Path, run: TrainingRun, loss: list[list[float]]) -> None:
+    """Write what is needed to go on: one file, whole or as it was before."""
+    moments = {
+        f"optimizer.{i}.{name}": value
+        for i, one in run.optimizer.state_dict()["state"].items()
+        for name, value in one.items()
+    }
+    weights = {f"model.{name}": value for name, value in run.model.state_dict().items()}
+    # Tensors that share memory (tied embeddings) are copied: safetensors wants each by itself.
+    tensors = {k: v.detach().cpu().clone().contiguous() for k, v in (weights | moments).items()}
+    state = {name: getattr(run, name) for name in _COUNTERS} | {"loss": loss}
+    scratch = path.with_suffix(".new")
+    save_file(tensors, scratch, metadata={"state": json.dumps(state)})
+    os.replace(scratch, path)
 
 
-def restore(checkpoint: Path, model: Any, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Put model and optimizer back where a checkpoint left them, and give its state.
+def restore(path: Path, run: TrainingRun) -> list[list[float]]:
+    """Put a run back where a checkpoint left it; give its losses so far.
 
     Raises
     ------
     ValueError
         If the checkpoint is damaged; the message says what to delete.
     """
+    weights: dict[str, torch.Tensor] = {}
+    moments: dict[int, dict[str, torch.Tensor]] = {}
     try:
-        weights = load_file(checkpoint / "model.safetensors")
-        optimized = load_file(checkpoint / "optimizer.safetensors")
-        state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-    except (SafetensorError, ValueError, OSError) as error:
-        work = checkpoint.parent.parent
+        state = _read_state(path)
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118 (no dict)
+                kind, rest = name.split(".", 1)
+                if kind == "model":
+                    weights[rest] = file.get_tensor(name)
+                else:
+                    index, key = rest.split(".", 1)
+                    moments.setdefault(int(index), {})[key] = file.get_tensor(name)
+        run.model.load_state_dict(weights)
+    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
+        work = path.parent
         raise ValueError(
-            f"the checkpoint {checkpoint.name} of {work.parent.name!r} is damaged ({error}): "
-            f"delete the folder {work.parent.name}/{work.name}, and the same command begins the "
-            "training anew."
+            f"the checkpoint of {work.parent.name!r} is damaged ({error}): delete the folder "
+            f"{work.parent.name}/{work.name}, and the same command begins the training anew."
         ) from error
-    model.load_state_dict(weights)
-    moments: dict[int, dict[str, Any]] = {}
-    for name, value in optimized.items():
-        index, key = name.split(".", 1)
-        moments.setdefault(int(index), {})[key] = value
-    now = optimizer.state_dict()
-    optimizer.load_state_dict({"state": moments, "param_groups": now["param_groups"]})
-    return state
+    groups = run.optimizer.state_dict()["param_groups"]
+    run.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+    for name in _COUNTERS:
+        setattr(run, name, state[name])
+    loss: list[list[float]] = state["loss"]
+    return loss
 
 
 def save_model(folder: Path, model: Any, tokenizer: Any) -> None:
     """Write a transformers model, weights in float16, as a folder that is whole or not there."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=_SCRATCH) as work:
-        new = Path(work) / "whole"
-        # One copy of tensors that share memory (tied embeddings), so that they are written once.
-        state = model.state_dict()
-        half = {value.data_ptr(): value.half() for value in state.values()}
-        halves = {name: half[value.data_ptr()] for name, value in state.items()}
-        model.save_pretrained(new, state_dict=halves)
-        tokenizer.save_pretrained(new)
-        sync(new)
-        put_folder(new, folder)
+    scratch = folder.with_name(".new")
+    shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+    # One copy of tensors that share memory (tied embeddings), so that they are written once.
+    state = model.state_dict()
+    half = {value.data_ptr(): value.half() for value in state.values()}
+    halves = {name: half[value.data_ptr()] for name, value in state.items()}
+    model.save_pretrained(scratch, state_dict=halves)
+    tokenizer.save_pretrained(scratch)
+    put_folder(scratch, folder)
 
 
-def sweep(*folders: Path) -> None:
-    """Remove what processes that were killed had begun to write.
-
-    Parameters
-    ----------
-    *folders : Path
-        That nobody else is writing in.  They need not exist.
-    """
-    for folder in folders:
-        for left in folder.glob(f"{_SCRATCH}*"):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or a folder and what is in it, lies on the disk.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    OSError
-        If a file cannot be written to the disk.
-    """
-    for one in [*path.rglob("*"), path]:
-        # Windows has no handle of a folder, and wants one that may write for a file.
-        is_folder = one.is_dir()
-        with contextlib.suppress(OSError) if is_folder else contextlib.nullcontext():
-            handle = os.open(one, os.O_RDONLY if is_folder else os.O_RDWR)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-
-
-def _own(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Copy tensors that share memory (tied embeddings): safetensors wants each by itself."""
-    return {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
+def fingerprint_folder(folder: Path) -> str:
+    """Digest a model folder without loading it: weights, head included, and configuration."""
+    digest = hashlib.sha256()
+    for name in ("config.json", "model.safetensors"):
+        with (folder / name).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -170,7 +143,7 @@ class Training:
     Attributes
     ----------
     settings : dict
-        Recipe, corpus, length, seed.
+        Recipe, corpus, length, seed; where it is finished, processes and threads.
     steps, tokens, seconds
         So far, where it is unfinished.
     loss : list of [step, tokens, training loss, held-out loss]
@@ -223,118 +196,33 @@ def read_training(run: Path, *, partial: bool = False) -> Training:
             "was given to `pretrain --out`."
         )
     settings = _read_json(run / "settings.json")
-    record = _finished_record(run, settings) or {}
-    finished = bool(record)
-    if not finished:
+    finished = _record(run)
+    if (record := finished) is None:
         if not partial:
             raise ValueError(
                 f"the training in {run.name!r} is unfinished: let it end, or measure what there is "
                 "(command line: --partial)."
             )
-        checkpoint = last_checkpoint(run / "unfinished" / "checkpoints")
-        if checkpoint is None:
+        if not (run / CHECKPOINT).is_file():
             raise FileNotFoundError(
                 f"{run.name!r} has no checkpoint yet: wait for the first one, some minutes."
             )
-        record = _read_json(checkpoint / "state.json")
-    how: dict[str, Any] = {key: record[key] for key in ("processes", "threads") if key in record}
-    found = {int(path.name.removeprefix("step-")): path for path in run.glob("snapshots/step-*")}
+        record = _read_state(run / CHECKPOINT)
+        record["steps"] = record["step"]
+    settings |= {key: record[key] for key in ("processes", "threads") if key in record}
     known = {int(entry[0]) for entry in record["loss"]}
+    found = {int(path.name.removeprefix("step-")): path for path in run.glob("snapshots/step-*")}
     snapshots = {step: found[step] for step in sorted(found) if step in known}
     if not snapshots:
         raise FileNotFoundError(f"{run.name!r} has no snapshots: train it again.")
-    steps = record["steps"] if finished else record["step"]
-    return Training(
-        {**settings, **how},
-        int(steps),
-        int(record["tokens"]),
-        float(record["seconds"]),
-        record["loss"],
-        snapshots,
-        finished,
-    )
+    numbers = (int(record["steps"]), int(record["tokens"]), float(record["seconds"]))
+    return Training(settings, *numbers, record["loss"], snapshots, finished is not None)
 
 
-def begin_run(run: Path, settings: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
-    """Begin a run, or make sure that the one in the folder is the same.
-
-    Parameters
-    ----------
-    run : Path
-    settings : dict
-        All that the weights depend on.
-    overwrite : bool
-        Begin anew where another run lies, or one that is finished.
-
-    Returns
-    -------
-    dict or None
-        The record of the run, if it is finished; None where there is something to train.
-
-    Raises
-    ------
-    ValueError
-        If another run lies in the folder, and ``overwrite`` is False.
-    """
-    path, record_file = run / "settings.json", run / "record.json"
-    if overwrite and record_file.exists():
-        for entry in run.iterdir():
-            if entry.is_dir():
-                shutil.rmtree(entry)
-        record_file.unlink()
-    elif path.is_file() and not overwrite:
-        before, now = _read_json(path), json.loads(json.dumps(settings))
-        record = _finished_record(run, before) if (run / "final").is_dir() else None
-        if differ := sorted(key for key in {*before, *now} if before.get(key) != now.get(key)):
-            raise ValueError(_other_run(run, before, differ, record is not None))
-        if record is not None:
-            # Left where a process was killed after its last file and before it had tidied up.
-            shutil.rmtree(run / "unfinished", ignore_errors=True)
-            return record
-        record_file.unlink(missing_ok=True)  # of an earlier run in this folder
-    begin_or_go_on(path, settings, overwrite)
-    return None
-
-
-def _other_run(run: Path, before: dict[str, Any], differ: list[str], finished: bool) -> str:
-    what = f"{', '.join(differ)}"
-    hint = ""
-    if differ == ["bf16"]:
-        said = "--bf16" if before["bf16"] else "--no-bf16"
-        hint = (
-            f" It was begun with {said}; without that word, the hardware decides, and here it "
-            "decides otherwise."
-        )
-    if finished:
-        return (
-            f"a finished run lies in {run.name!r}, trained with another {what}.{hint} Name another "
-            "folder, or say overwrite=True (command line: --overwrite) to replace it."
-        )
-    return (
-        f"an unfinished run lies in {run.name!r}, begun with another {what}.{hint} Give the same "
-        "arguments to finish it, delete that folder, or say overwrite=True (command line: "
-        "--overwrite)."
-    )
-
-
-def _finished_record(run: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Give the record of a run with these settings that reached its end, or None."""
-    if not (run / "record.json").is_file():
-        return None
-    record = _read_json(run / "record.json")
-    # A record of another run can be left where a folder was used again.  "tokens" is those wanted
-    # in the settings and those seen in the record.
-    same = all(record.get(key) == settings[key] for key in settings if key != "tokens")
-    return record if same and record.get("tokens", 0) >= (settings["tokens"] or 0) else None
-
-
-def fingerprint_folder(folder: Path) -> str:
-    """Digest a model folder without loading it: weights, head included, and configuration."""
-    digest = hashlib.sha256()
-    for name in ("config.json", "model.safetensors"):
-        with (folder / name).open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
+def _record(run: Path) -> dict[str, Any] | None:
+    """Give the record that a run leaves at its end, or None."""
+    whole = (run / "record.json").is_file() and (run / "final").is_dir()
+    return _read_json(run / "record.json") if whole else None
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -343,3 +231,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{path.name} of the run cannot be read ({error}).") from error
     return content
+
+
+def _read_state(checkpoint: Path) -> dict[str, Any]:
+    with safe_open(checkpoint, "pt") as file:
+        state: dict[str, Any] = json.loads(file.metadata()["state"])
+    return state

@@ -1,4 +1,4 @@
-"""A text file becomes rows of word pieces: sentences, packed, read back without copying.
+"""The text: Wikipedia's or a file's, as rows of word pieces, packed, read back without copying.
 
 A masked language model is trained on rows of a fixed length.  Rows that begin and end with
 sentences give a word the context that an author gave it; rows cut from one long stream do not.
@@ -7,7 +7,6 @@ Only a sentence that is longer than a row loses its end.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
 import itertools
@@ -27,13 +26,14 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from bertflow_lite.files import cache_dir, replacing, tidy_path, write_json
-from bertflow_lite.hub import cached_file, fetch_file
+from bertflow_lite.hub import hub_file
 
 __all__ = [
     "LAST_PAGE",
     "PackedCorpus",
     "clean_article",
     "find_corpus",
+    "open_corpus",
     "pack_corpus",
     "read_paragraphs",
     "row_lengths",
@@ -42,6 +42,22 @@ __all__ = [
     "wikipedia_text",
 ]
 
+REPO, DUMP, SHARDS = "wikimedia/wikipedia", "20231101.en", 41
+LAST_PAGE = 12334
+"""Page id of the last article that is taken."""
+FORMAT = 1
+"""Of the text: one that was made by other rules is not used."""
+_LEAST_ARTICLES = 5000  # of about 5,900: a check that the dump lies there in the order of its ids
+# What the text of the book's model looks like: every paragraph ends as a sentence does, and has
+# eight words and forty characters or more.  Headings, captions and table cells do not.
+_END = re.compile(r"""[.!?]["')\]]*$""")
+_WORD = re.compile(r"[A-Za-z]+")
+_LEAST_WORDS, _LEAST_CHARACTERS = 8, 40
+# What templates leave behind where they stood, as in "Albedo (; )" and "(, born 1950)".
+_HOLE, _BEGINNING = re.compile(r"\s*\([\s,;:]*\)"), re.compile(r"(?<=\()[\s,;:]+(?=\S)")
+_SPACE_BEFORE = re.compile(r"\s+(?=[,.;)](?:\s|$))")
+HELD_OUT = 1024
+"""Rows at the end of a corpus on which the loss is measured and that are never trained on."""
 _BLOCK = 2000
 """Paragraphs that are split and tokenized at once."""
 # A full stop, question mark or exclamation mark, perhaps closed by a quote or bracket, before a
@@ -73,6 +89,11 @@ class PackedCorpus:
     def n_tokens(self) -> int:
         """Pieces of the text, without marks and padding."""
         return int(self.counts.sum())
+
+    @property
+    def n_held_out(self) -> int:
+        """Rows at the end that are not trained on: 1,024, or a tenth where that is fewer."""
+        return min(HELD_OUT, len(self.rows) // 10)
 
 
 def read_paragraphs(path: str | os.PathLike[str]) -> Iterator[str]:
@@ -287,22 +308,6 @@ def similar_lengths(
     return np.concatenate(out)
 
 
-REPO, DUMP, SHARDS = "wikimedia/wikipedia", "20231101.en", 41
-LAST_PAGE = 12334
-"""Page id of the last article that is taken."""
-FORMAT = 1
-"""Of the text: one that was made by other rules is not used."""
-_LEAST_ARTICLES = 5000  # of about 5,900: a check that the dump lies there in the order of its ids
-# What the text of the book's model looks like: every paragraph ends as a sentence does, and has
-# eight words and forty characters or more.  Headings, captions and table cells do not.
-_END = re.compile(r"""[.!?]["')\]]*$""")
-_WORD = re.compile(r"[A-Za-z]+")
-_LEAST_WORDS, _LEAST_CHARACTERS = 8, 40
-# What templates leave behind where they stood, as in "Albedo (; )" and "(, born 1950)".
-_HOLE, _BEGINNING = re.compile(r"\s*\([\s,;:]*\)"), re.compile(r"(?<=\()[\s,;:]+(?=\S)")
-_SPACE_BEFORE = re.compile(r"\s+(?=[,.;)](?:\s|$))")
-
-
 def find_corpus(
     name: str | os.PathLike[str], *, download: bool = False, progress: bool = False
 ) -> Path:
@@ -324,6 +329,19 @@ def find_corpus(
     if str(path) != "wikipedia" or path.is_file():
         return path
     return wikipedia_text(download=download, progress=progress)
+
+
+def open_corpus(
+    name: str | os.PathLike[str],
+    tokenizer: Any,
+    length: int,
+    *,
+    download: bool = False,
+    progress: bool = False,
+) -> PackedCorpus:
+    """Find a text (`find_corpus`) and pack it (`pack_corpus`)."""
+    path = find_corpus(name, download=download, progress=progress)
+    return pack_corpus(path, tokenizer, length=length, progress=progress)
 
 
 def wikipedia_text(*, download: bool = False, progress: bool = False) -> Path:
@@ -351,7 +369,7 @@ def wikipedia_text(*, download: bool = False, progress: bool = False) -> Path:
     FileNotFoundError
         If a file is missing, and ``download`` is False; or if the hub has no such file.
     ConnectionError, PermissionError
-        As `hub.fetch_file`.
+        As `hub.hub_file`.
     ValueError
         If a file of the dump is damaged, or not what it should be.
     """
@@ -362,7 +380,7 @@ def wikipedia_text(*, download: bool = False, progress: bool = False) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "wikipedia.lock"):  # the lock goes with its process
         if not target.is_file():  # another process may have been here first
-            with _hub_bars(progress), replacing(target) as file:
+            with replacing(target) as file:
                 for line in _paragraphs(download, progress):
                     file.write(f"{line}\n".encode())
     return target
@@ -409,7 +427,7 @@ def _paragraphs(download: bool, progress: bool) -> Iterator[str]:
     seen: set[bytes] = set()
     articles = 0
     with tqdm(unit=" articles", desc="wikipedia", disable=not progress) as bar:
-        for text in _articles(download):
+        for text in _articles(download, progress):
             articles += 1
             bar.update()
             for line in clean_article(text):
@@ -425,26 +443,27 @@ def _paragraphs(download: bool, progress: bool) -> Iterator[str]:
         )
 
 
-def _articles(download: bool) -> Iterator[str]:
+def _articles(download: bool, progress: bool) -> Iterator[str]:
     """Give the articles up to the last page; the dump is in the order of its ids."""
     for number in range(SHARDS):
-        for page, text in _read(_shard(number, download)):
+        for page, text in _read(_shard(number, download, progress)):
             if page > LAST_PAGE:
                 return
             yield text
 
 
-def _shard(number: int, download: bool) -> Path:
+def _shard(number: int, download: bool, progress: bool) -> Path:
     file = f"{DUMP}/train-{number:05d}-of-{SHARDS:05d}.parquet"
-    if (path := cached_file(REPO, file)) is not None:
-        return path
-    if not download:
-        raise FileNotFoundError(
-            "the text of Wikipedia is not in the cache. Say download=True (command line: "
-            f"--download) to fetch some 400 MB of the data set {REPO} from the hub, or give a text "
-            "file of your own, one paragraph a line."
-        )
-    return fetch_file(REPO, file)
+    try:  # the cache first: what was fetched once need not be asked for again
+        return hub_file(REPO, file)
+    except FileNotFoundError:
+        if not download:
+            raise FileNotFoundError(
+                "the text of Wikipedia is not in the cache. Say download=True (command line: "
+                f"--download) to fetch some 400 MB of the data set {REPO} from the hub, or give a "
+                "text file of your own, one paragraph a line."
+            ) from None
+    return hub_file(REPO, file, download=True, progress=progress)
 
 
 def _read(path: Path) -> Iterator[tuple[int, str]]:
@@ -460,24 +479,5 @@ def _read(path: Path) -> Iterator[tuple[int, str]]:
     except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(
             f"{path.name} of the data set {REPO} is damaged or has not the columns id and text "
-            f"({error}). Delete {tidy_path(path)} and call again to fetch it anew."
+            f"({error}). Delete {tidy_path(path.resolve())} and call again to fetch it anew."
         ) from error
-
-
-@contextlib.contextmanager
-def _hub_bars(shown: bool) -> Iterator[None]:
-    """Keep the bars of the hub's client away where nobody wants to see them."""
-    from huggingface_hub.utils import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-
-    hide = not shown and not are_progress_bars_disabled()
-    if hide:
-        disable_progress_bars()
-    try:
-        yield
-    finally:
-        if hide:
-            enable_progress_bars()

@@ -9,7 +9,7 @@ Three questions, in the terms of Section 2.1 of the paper, where a model's score
    model keep log p(x): in its bias, or in its vectors?
 3. Does the model's PMI agree with counts (`compare_neighbors`)?
 
-Contexts come from `masked_contexts`.
+Contexts come from `collect_at`.
 """
 
 from __future__ import annotations
@@ -46,12 +46,298 @@ __all__ = [
     "neighbor_counts",
     "neighbor_places",
     "select_contexts",
-    "unigram_log_p",
 ]
 
+logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+_BLOCK = 65536
+"""Rows counted at once."""
 BINS = (0, 100, 500, 5_000, 10_000)
 """First frequency ranks of the bins of true pieces; the last bin is open."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where to put a mask.
+
+    Attributes
+    ----------
+    row, position : ndarray of int, shape (n,)
+        Row, and place in it.
+    left : ndarray of int, shape (n,)
+        For `neighbor_places`, which of the left pieces stands left of it; else all -1.
+    """
+
+    row: NDArray[np.intp]
+    position: NDArray[np.intp]
+    left: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def draw_places(rows: Rows, marks: NDArray[np.int64], n: int, seed: int = 0) -> Places:
+    """Draw places at random, each at most once, never on a mark.
+
+    Parameters
+    ----------
+    rows : ndarray of int, shape (n_rows, length)
+    marks : ndarray of int
+        Ids that are never masked.
+    n : int
+        Number of places; all there are, if these are fewer.
+    seed : int, default 0
+
+    Raises
+    ------
+    ValueError
+        If there is no place at all.
+    """
+    row, position = np.nonzero(~np.isin(rows, marks))
+    if not len(row):
+        raise ValueError("the rows hold nothing but marks: there is no place for a mask.")
+    chosen = np.sort(np.random.default_rng(seed).permutation(len(row))[:n])
+    return Places(row[chosen], position[chosen], np.full(len(chosen), -1))
+
+
+def neighbor_places(
+    rows: Rows, left: NDArray[np.int64], marks: NDArray[np.int64], most: int, seed: int = 0
+) -> Places:
+    """Draw places right of given pieces, at most so many for each.
+
+    Parameters
+    ----------
+    rows, marks, seed
+        As in `draw_places`.
+    left : ndarray of int, shape (n_left,)
+        The pieces.
+    most : int
+        Places for each of them.
+    """
+    place = np.full(int(max(rows.max(), left.max(), marks.max())) + 1, -1)
+    place[left] = np.arange(len(left))
+    row, before = np.nonzero((place[rows[:, :-1]] >= 0) & ~np.isin(rows[:, 1:], marks))
+    which = place[rows[row, before]]
+    order = np.random.default_rng(seed).permutation(len(row))
+    kept = [order[which[order] == k][:most] for k in range(len(left))]
+    chosen = np.concatenate([*kept, np.empty(0, np.intp)]).astype(np.intp)
+    return Places(row[chosen], before[chosen] + 1, which[chosen])
+
+
+def collect_at(
+    lm: LanguageModel, rows: Rows, places: Places, *, batch_tokens: int = 1024
+) -> Contexts:
+    """Mask each place by itself and keep the context vector there.
+
+    Parameters
+    ----------
+    lm : LanguageModel
+        A masked one.
+    rows : ndarray of int, shape (n_rows, length)
+    places : Places
+    batch_tokens : int, default 1024
+        Padded pieces in a batch.
+
+    Returns
+    -------
+    Contexts
+        Without texts: those of a corpus are not to be stored.
+
+    Raises
+    ------
+    ValueError
+        If the model is no masked one.
+    """
+    if lm.kind != "masked":
+        raise ValueError(f"{lm.name!r} predicts the next token; masks need a masked model.")
+    mask = int(lm.tokenizer.mask_token_id)
+    lengths = (rows != int(lm.tokenizer.pad_token_id)).sum(axis=1)[places.row]
+    order = np.argsort(-lengths, kind="stable")
+    h = torch.empty(len(places), lm.word_vectors.shape[1])
+    start = 0
+    while start < len(order):
+        part = order[start : start + max(1, batch_tokens // int(lengths[order[start]]))]
+        start += len(part)
+        seen = rows[places.row[part]]
+        seen[np.arange(len(part)), places.position[part]] = mask
+        states = head_inputs(
+            lm, [row[:n].tolist() for row, n in zip(seen, lengths[part], strict=True)]
+        )
+        at = torch.from_numpy(places.position[part].astype(np.int64)).to(states.device)
+        h[torch.from_numpy(part)] = states[torch.arange(len(part)), at].float().cpu()
+    targets = rows[places.row, places.position].astype(np.int_)
+    return Contexts(
+        h.to(lm.word_vectors.device), [""] * len(places), targets, places.row.astype(np.int_)
+    )
+
+
+def select_contexts(contexts: Contexts, n: int) -> Contexts:
+    """Keep the first ``n`` contexts of an even spread over all."""
+    at = np.unique(np.linspace(0, len(contexts) - 1, min(n, len(contexts))).round().astype(int))
+    return Contexts(
+        contexts.h[torch.from_numpy(at).to(contexts.h.device)],
+        [contexts.texts[i] for i in at],
+        contexts.targets[at],
+        contexts.sentences[at],
+    )
+
+
+@dataclass(frozen=True)
+class NeighborCounts:
+    """How often pieces stand to the right of some others.
+
+    Attributes
+    ----------
+    left : ndarray of int64, shape (n_left,)
+        The left pieces.
+    counts : ndarray of int64, shape (n_left, vocabulary)
+        How often each piece stands right of each of them.
+    """
+
+    left: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class NeighborPairs:
+    """Pairs of neighbors that are frequent enough, and their PMI.
+
+    Attributes
+    ----------
+    left : ndarray of int64, shape (n_pairs,)
+        Position of the left piece in `NeighborCounts.left`.
+    piece : ndarray of int64, shape (n_pairs,)
+        The right piece.
+    pmi : ndarray of float64, shape (n_pairs,)
+        In nats.
+    """
+
+    left: NDArray[np.int64]
+    piece: NDArray[np.int64]
+    pmi: NDArray[np.float64]
+
+
+def count_right_neighbors(
+    rows: NDArray[Any], left: NDArray[np.int64], vocabulary: int, marks: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Count what stands right of some pieces.
+
+    Parameters
+    ----------
+    rows : ndarray of int, shape (n_rows, length)
+        Read block by block, so they may be mapped from disk.
+    left : ndarray of int, shape (n_left,)
+        The left pieces, none twice and none a mark.
+    vocabulary : int
+        Number of pieces.
+    marks : ndarray of int
+        Ids that are no neighbors: begin, end, padding and the like.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_left, vocabulary)
+
+    Raises
+    ------
+    ValueError
+        If a left piece comes twice, is a mark or lies outside the vocabulary.
+
+    Examples
+    --------
+    >>> rows = np.array([[0, 5, 6, 5, 6, 1], [0, 6, 5, 1, 2, 2]])
+    >>> count_right_neighbors(rows, np.array([5]), 7, np.array([0, 1, 2]))
+    array([[0, 0, 0, 0, 0, 0, 2]])
+    """
+    if len(np.unique(left)) < len(left) or np.isin(left, marks).any():
+        raise ValueError("the left pieces must differ, and none may be a mark.")
+    if len(left) and not 0 <= left.min() <= left.max() < vocabulary:
+        raise ValueError(f"a left piece lies outside the vocabulary of {vocabulary} pieces.")
+    place = np.full(vocabulary, -1)
+    place[left] = np.arange(len(left))
+    is_piece = np.ones(vocabulary, dtype=bool)
+    is_piece[marks] = False
+    out = np.zeros(len(left) * vocabulary, np.int64)
+    for start in range(0, len(rows), _BLOCK):
+        block = np.asarray(rows[start : start + _BLOCK], dtype=np.int64)
+        first, second = place[block[:, :-1]], block[:, 1:]
+        kept = (first >= 0) & is_piece[second]
+        out += np.bincount(first[kept] * vocabulary + second[kept], minlength=len(out))
+    return out.reshape(len(left), vocabulary)
+
+
+def neighbor_counts(
+    corpus: PackedCorpus, left: NDArray[np.int64], marks: NDArray[np.int64], *, leave_out: int = 0
+) -> NeighborCounts:
+    """Count what stands right of some pieces in a packed corpus, or read it from the cache.
+
+    Parameters
+    ----------
+    corpus : PackedCorpus
+    left, marks
+        As in `count_right_neighbors`.
+    leave_out : int, default 0
+        Rows at the end that are not counted.
+
+    Returns
+    -------
+    NeighborCounts
+    """
+    rows = corpus.rows[: len(corpus.rows) - leave_out]
+    vocabulary = len(corpus.counts)
+    how = f"right 1 {corpus.fingerprint} {len(rows)} {left.tolist()} {sorted(marks.tolist())}"
+    digest = hashlib.sha256(how.encode()).hexdigest()[:16]
+    path = cache_dir() / "corpus" / f"right-neighbors-{digest}.npz"
+    counts = _read(path, len(left), vocabulary)
+    if counts is None:
+        counts = count_right_neighbors(rows, left, vocabulary, marks)
+        try:
+            with replacing(path) as file:
+                code = np.flatnonzero(counts)
+                np.savez_compressed(file, code=code, count=counts.ravel()[code])
+        except OSError as error:
+            logger.warning("the counts of neighbors are not kept (%s)", error)
+    return NeighborCounts(left, counts)
+
+
+def _read(path: Path, n_left: int, vocabulary: int) -> NDArray[np.int64] | None:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            out = np.zeros(n_left * vocabulary, np.int64)
+            out[stored["code"]] = stored["count"]
+            return out.reshape(n_left, vocabulary)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
+        logger.warning("%s cannot be read and is made again (%s)", path.name, error)
+        return None
+
+
+def frequent_pairs(
+    found: NeighborCounts, log_p: NDArray[np.float64], *, least: int = 20
+) -> NeighborPairs:
+    """PMI of the pairs that were met often enough.
+
+    Parameters
+    ----------
+    found : NeighborCounts
+    log_p : ndarray, shape (vocabulary,)
+        From `unigram_log_p`.
+    least : int, default 20
+        Smallest count of a pair.  The PMI of a pair that was met n times is known to about
+        1 / sqrt(n) nats.
+
+    Returns
+    -------
+    NeighborPairs
+        Ordered by left piece, then by right piece.
+    """
+    left, piece = np.nonzero(found.counts >= max(least, 1))
+    total = found.counts.sum(axis=1)
+    log_conditional = np.log(found.counts[left, piece] / total[left])
+    return NeighborPairs(
+        left.astype(np.int64), piece.astype(np.int64), log_conditional - log_p[piece]
+    )
 
 
 def measure_gain(
@@ -63,7 +349,7 @@ def measure_gain(
     ----------
     lm, contexts
     log_p : ndarray, shape (vocabulary,)
-        Of the corpus (`corpus_pmi.unigram_log_p`).
+        Of the corpus (`unigram_log_p`).
     ranks : ndarray of int, shape (vocabulary,)
         Frequency rank of each piece in the corpus.
 
@@ -268,317 +554,3 @@ def _slope(x: Floats, y: Floats) -> float:
 
 def _standard_error(values: Floats) -> float | None:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
-
-
-logger = logging.getLogger(__name__)
-_BLOCK = 65536
-"""Rows counted at once."""
-
-
-@dataclass(frozen=True)
-class NeighborCounts:
-    """How often pieces stand to the right of some others.
-
-    Attributes
-    ----------
-    left : ndarray of int64, shape (n_left,)
-        The left pieces.
-    counts : ndarray of int64, shape (n_left, vocabulary)
-        How often each piece stands right of each of them.
-    """
-
-    left: NDArray[np.int64]
-    counts: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class NeighborPairs:
-    """Pairs of neighbors that are frequent enough, and their PMI.
-
-    Attributes
-    ----------
-    left : ndarray of int64, shape (n_pairs,)
-        Position of the left piece in `NeighborCounts.left`.
-    piece : ndarray of int64, shape (n_pairs,)
-        The right piece.
-    pmi : ndarray of float64, shape (n_pairs,)
-        In nats.
-    """
-
-    left: NDArray[np.int64]
-    piece: NDArray[np.int64]
-    pmi: NDArray[np.float64]
-
-
-def unigram_log_p(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Log of each piece's share of the text, half a count added to every piece.
-
-    It is also where the bias of the output layer starts (`recipe.make_masked_model`).
-
-    Parameters
-    ----------
-    counts : ndarray of int, shape (vocabulary,)
-
-    Returns
-    -------
-    ndarray of float64, shape (vocabulary,)
-        Natural logarithms.
-
-    Examples
-    --------
-    >>> np.exp(unigram_log_p(np.array([3, 0, 0]))).round(3)
-    array([0.778, 0.111, 0.111])
-    """
-    smooth = counts + 0.5
-    return np.asarray(np.log(smooth / smooth.sum()))
-
-
-def count_right_neighbors(
-    rows: NDArray[Any], left: NDArray[np.int64], vocabulary: int, marks: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Count what stands right of some pieces.
-
-    Parameters
-    ----------
-    rows : ndarray of int, shape (n_rows, length)
-        Read block by block, so they may be mapped from disk.
-    left : ndarray of int, shape (n_left,)
-        The left pieces, none twice and none a mark.
-    vocabulary : int
-        Number of pieces.
-    marks : ndarray of int
-        Ids that are no neighbors: begin, end, padding and the like.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_left, vocabulary)
-
-    Raises
-    ------
-    ValueError
-        If a left piece comes twice, is a mark or lies outside the vocabulary.
-
-    Examples
-    --------
-    >>> rows = np.array([[0, 5, 6, 5, 6, 1], [0, 6, 5, 1, 2, 2]])
-    >>> count_right_neighbors(rows, np.array([5]), 7, np.array([0, 1, 2]))
-    array([[0, 0, 0, 0, 0, 0, 2]])
-    """
-    if len(np.unique(left)) < len(left) or np.isin(left, marks).any():
-        raise ValueError("the left pieces must differ, and none may be a mark.")
-    if len(left) and not 0 <= left.min() <= left.max() < vocabulary:
-        raise ValueError(f"a left piece lies outside the vocabulary of {vocabulary} pieces.")
-    place = np.full(vocabulary, -1)
-    place[left] = np.arange(len(left))
-    is_piece = np.ones(vocabulary, dtype=bool)
-    is_piece[marks] = False
-    out = np.zeros(len(left) * vocabulary, np.int64)
-    for start in range(0, len(rows), _BLOCK):
-        block = np.asarray(rows[start : start + _BLOCK], dtype=np.int64)
-        first, second = place[block[:, :-1]], block[:, 1:]
-        kept = (first >= 0) & is_piece[second]
-        out += np.bincount(first[kept] * vocabulary + second[kept], minlength=len(out))
-    return out.reshape(len(left), vocabulary)
-
-
-def neighbor_counts(
-    corpus: PackedCorpus, left: NDArray[np.int64], marks: NDArray[np.int64], *, leave_out: int = 0
-) -> NeighborCounts:
-    """Count what stands right of some pieces in a packed corpus, or read it from the cache.
-
-    Parameters
-    ----------
-    corpus : PackedCorpus
-    left, marks
-        As in `count_right_neighbors`.
-    leave_out : int, default 0
-        Rows at the end that are not counted.
-
-    Returns
-    -------
-    NeighborCounts
-    """
-    rows = corpus.rows[: len(corpus.rows) - leave_out]
-    vocabulary = len(corpus.counts)
-    how = f"right 1 {corpus.fingerprint} {len(rows)} {left.tolist()} {sorted(marks.tolist())}"
-    digest = hashlib.sha256(how.encode()).hexdigest()[:16]
-    path = cache_dir() / "corpus" / f"right-neighbors-{digest}.npz"
-    counts = _read(path, len(left), vocabulary)
-    if counts is None:
-        counts = count_right_neighbors(rows, left, vocabulary, marks)
-        try:
-            with replacing(path) as file:
-                code = np.flatnonzero(counts)
-                np.savez_compressed(file, code=code, count=counts.ravel()[code])
-        except OSError as error:
-            logger.warning("the counts of neighbors are not kept (%s)", error)
-    return NeighborCounts(left, counts)
-
-
-def _read(path: Path, n_left: int, vocabulary: int) -> NDArray[np.int64] | None:
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            out = np.zeros(n_left * vocabulary, np.int64)
-            out[stored["code"]] = stored["count"]
-            return out.reshape(n_left, vocabulary)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
-        logger.warning("%s cannot be read and is made again (%s)", path.name, error)
-        return None
-
-
-def frequent_pairs(
-    found: NeighborCounts, log_p: NDArray[np.float64], *, least: int = 20
-) -> NeighborPairs:
-    """PMI of the pairs that were met often enough.
-
-    Parameters
-    ----------
-    found : NeighborCounts
-    log_p : ndarray, shape (vocabulary,)
-        From `unigram_log_p`.
-    least : int, default 20
-        Smallest count of a pair.  The PMI of a pair that was met n times is known to about
-        1 / sqrt(n) nats.
-
-    Returns
-    -------
-    NeighborPairs
-        Ordered by left piece, then by right piece.
-    """
-    left, piece = np.nonzero(found.counts >= max(least, 1))
-    total = found.counts.sum(axis=1)
-    log_conditional = np.log(found.counts[left, piece] / total[left])
-    return NeighborPairs(
-        left.astype(np.int64), piece.astype(np.int64), log_conditional - log_p[piece]
-    )
-
-
-Rows = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where to put a mask.
-
-    Attributes
-    ----------
-    row, position : ndarray of int, shape (n,)
-        Row, and place in it.
-    left : ndarray of int, shape (n,)
-        For `neighbor_places`, which of the left pieces stands left of it; else all -1.
-    """
-
-    row: NDArray[np.intp]
-    position: NDArray[np.intp]
-    left: NDArray[np.intp]
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-
-def draw_places(rows: Rows, marks: NDArray[np.int64], n: int, seed: int = 0) -> Places:
-    """Draw places at random, each at most once, never on a mark.
-
-    Parameters
-    ----------
-    rows : ndarray of int, shape (n_rows, length)
-    marks : ndarray of int
-        Ids that are never masked.
-    n : int
-        Number of places; all there are, if these are fewer.
-    seed : int, default 0
-
-    Raises
-    ------
-    ValueError
-        If there is no place at all.
-    """
-    row, position = np.nonzero(~np.isin(rows, marks))
-    if not len(row):
-        raise ValueError("the rows hold nothing but marks: there is no place for a mask.")
-    chosen = np.sort(np.random.default_rng(seed).permutation(len(row))[:n])
-    return Places(row[chosen], position[chosen], np.full(len(chosen), -1))
-
-
-def neighbor_places(
-    rows: Rows, left: NDArray[np.int64], marks: NDArray[np.int64], most: int, seed: int = 0
-) -> Places:
-    """Draw places right of given pieces, at most so many for each.
-
-    Parameters
-    ----------
-    rows, marks, seed
-        As in `draw_places`.
-    left : ndarray of int, shape (n_left,)
-        The pieces.
-    most : int
-        Places for each of them.
-    """
-    place = np.full(int(max(rows.max(), left.max(), marks.max())) + 1, -1)
-    place[left] = np.arange(len(left))
-    row, before = np.nonzero((place[rows[:, :-1]] >= 0) & ~np.isin(rows[:, 1:], marks))
-    which = place[rows[row, before]]
-    order = np.random.default_rng(seed).permutation(len(row))
-    kept = [order[which[order] == k][:most] for k in range(len(left))]
-    chosen = np.concatenate([*kept, np.empty(0, np.intp)]).astype(np.intp)
-    return Places(row[chosen], before[chosen] + 1, which[chosen])
-
-
-def collect_at(
-    lm: LanguageModel, rows: Rows, places: Places, *, batch_tokens: int = 1024
-) -> Contexts:
-    """Mask each place by itself and keep the context vector there.
-
-    Parameters
-    ----------
-    lm : LanguageModel
-        A masked one.
-    rows : ndarray of int, shape (n_rows, length)
-    places : Places
-    batch_tokens : int, default 1024
-        Padded pieces in a batch.
-
-    Returns
-    -------
-    Contexts
-        Without texts: those of a corpus are not to be stored.
-
-    Raises
-    ------
-    ValueError
-        If the model is no masked one.
-    """
-    if lm.kind != "masked":
-        raise ValueError(f"{lm.name!r} predicts the next token; masks need a masked model.")
-    mask = int(lm.tokenizer.mask_token_id)
-    lengths = (rows != int(lm.tokenizer.pad_token_id)).sum(axis=1)[places.row]
-    order = np.argsort(-lengths, kind="stable")
-    h = torch.empty(len(places), lm.word_vectors.shape[1])
-    start = 0
-    while start < len(order):
-        part = order[start : start + max(1, batch_tokens // int(lengths[order[start]]))]
-        start += len(part)
-        seen = rows[places.row[part]]
-        seen[np.arange(len(part)), places.position[part]] = mask
-        states = head_inputs(
-            lm, [row[:n].tolist() for row, n in zip(seen, lengths[part], strict=True)]
-        )
-        at = torch.from_numpy(places.position[part].astype(np.int64)).to(states.device)
-        h[torch.from_numpy(part)] = states[torch.arange(len(part)), at].float().cpu()
-    targets = rows[places.row, places.position].astype(np.int_)
-    return Contexts(
-        h.to(lm.word_vectors.device), [""] * len(places), targets, places.row.astype(np.int_)
-    )
-
-
-def select_contexts(contexts: Contexts, n: int) -> Contexts:
-    """Keep the first ``n`` contexts of an even spread over all."""
-    at = np.unique(np.linspace(0, len(contexts) - 1, min(n, len(contexts))).round().astype(int))
-    return Contexts(
-        contexts.h[torch.from_numpy(at).to(contexts.h.device)],
-        [contexts.texts[i] for i in at],
-        contexts.targets[at],
-        contexts.sentences[at],
-    )

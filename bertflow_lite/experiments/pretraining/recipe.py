@@ -16,11 +16,13 @@ __all__ = [
     "RECIPES",
     "Recipe",
     "attention_on",
+    "find_recipe",
     "learning_rate_at",
     "make_masked_model",
     "make_waves",
     "masked_at",
     "rows_at",
+    "unigram_log_p",
 ]
 
 BIASES = ("log p", "zero", "none")
@@ -132,6 +134,36 @@ RECIPES = {
 """``mini`` is the book's model; ``tiny`` serves to try things in seconds."""
 
 
+def find_recipe(name: str) -> Recipe:
+    """Give a recipe by its name; ValueError where there is none."""
+    if name not in RECIPES:
+        raise ValueError(f"there is no config {name!r}; there are {', '.join(RECIPES)}.")
+    return RECIPES[name]
+
+
+def unigram_log_p(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Log of each piece's share of the text, half a count added to every piece.
+
+    It is also where the bias of the output layer starts.
+
+    Parameters
+    ----------
+    counts : ndarray of int, shape (vocabulary,)
+
+    Returns
+    -------
+    ndarray of float64, shape (vocabulary,)
+        Natural logarithms.
+
+    Examples
+    --------
+    >>> np.exp(unigram_log_p(np.array([3, 0, 0]))).round(3)
+    array([0.778, 0.111, 0.111])
+    """
+    smooth = counts + 0.5
+    return np.asarray(np.log(smooth / smooth.sum()))
+
+
 def make_masked_model(recipe: Recipe, tokenizer: Any, counts: NDArray[np.int64], seed: int) -> Any:
     """Make a BERT with random weights.
 
@@ -180,8 +212,7 @@ def make_masked_model(recipe: Recipe, tokenizer: Any, counts: NDArray[np.int64],
         embeddings.token_type_embeddings.weight.zero_()
         if not recipe.tied:
             model.cls.predictions.decoder.weight.normal_(0, recipe.word_std)
-        smooth = counts + 0.5
-        log_p = torch.from_numpy(np.log(smooth / smooth.sum())).float()
+        log_p = torch.from_numpy(unigram_log_p(counts)).float()
         head: Any = model.cls.predictions
         for bias in (head.bias, head.decoder.bias):  # the same tensor only where tied
             bias.copy_(log_p if recipe.bias == "log p" else torch.zeros_like(log_p))

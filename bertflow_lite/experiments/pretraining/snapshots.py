@@ -1,16 +1,16 @@
-"""What is measured of one snapshot of a small BERT: words, sentences, STS, guesses, pictures.
+"""What is measured of the snapshots of a small BERT: words, sentences, STS, guesses, pictures.
 
-`material.prepare` gathers what is the same for all snapshots of a run; `measure_snapshot` takes
-one model folder.
+`prepare` gathers what is the same for all snapshots of a run, `measure_snapshot` takes one model
+folder, and `measure_run` all of a run.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +18,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import orthogonal_procrustes
 from tqdm import tqdm
+from transformers import AutoTokenizer
 
-from bertflow_lite import __version__
-from bertflow_lite.calibrators import make_calibrator
-from bertflow_lite.calibrators.base import DeadDimensionWarning
-from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.calibrators.linear import principal_directions
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.language_model import LanguageModel, fill_mask, load_language_model
 from bertflow_lite.encoders.models import LoadedModel
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.controls.overlap import word_overlap
 from bertflow_lite.experiments.controls.words import WordCountEncoder
-from bertflow_lite.experiments.pretraining.checkpoints import Training, fingerprint_folder
-from bertflow_lite.experiments.pretraining.corpus import PackedCorpus
-from bertflow_lite.experiments.pretraining.loop import HELD_OUT
+from bertflow_lite.experiments.pretraining.checkpoints import (
+    Training,
+    fingerprint_folder,
+    read_training,
+)
+from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, open_corpus
 from bertflow_lite.experiments.pretraining.probe import (
     NeighborPairs,
     Places,
@@ -46,11 +47,13 @@ from bertflow_lite.experiments.pretraining.probe import (
     neighbor_counts,
     neighbor_places,
     select_contexts,
-    unigram_log_p,
 )
+from bertflow_lite.experiments.pretraining.recipe import unigram_log_p
 from bertflow_lite.experiments.resume import KeptResults
-from bertflow_lite.experiments.runs import round_numbers
+from bertflow_lite.experiments.runs import provenance, round_numbers, store_run
+from bertflow_lite.experiments.scoring import calibrated, different_sentences, set_name
 from bertflow_lite.experiments.table1 import BINS, WordEmbeddings, find_neighbors, make_table1
+from bertflow_lite.files import write_json
 from bertflow_lite.measures.geometry import (
     effective_rank,
     frequency_shares,
@@ -71,9 +74,9 @@ __all__ = [
     "Material",
     "align_frames",
     "calibrated_scores",
-    "different_sentences",
     "load_validation_pairs",
     "make_frame",
+    "measure_folder",
     "measure_run",
     "measure_snapshot",
     "measure_words",
@@ -81,6 +84,10 @@ __all__ = [
     "spread_over",
 ]
 
+logger = logging.getLogger(__name__)
+Floats = NDArray[np.float64]
+FORMAT = 1
+"""Part of the key of kept results: another meaning of a number must not read old ones."""
 LAYERS = ("last", "last2avg", "first-last")
 CALIBRATORS = ("none", "sn", "whiten", "flow")
 FLOW_STEPS = 500
@@ -104,6 +111,124 @@ N_GUESSES = 3
 N_SPECTRUM = 40
 N_TERMS = 300  # contexts whose scores with all pieces are taken apart
 MAX_LENGTH = 64
+N_WORDS = 10_000
+N_CONTEXTS = 1200
+N_LEFT, CONTEXTS_OF_LEFT = 200, 6
+FILM_WORDS, FILM_PAIRS = 300, 75
+
+
+@dataclass(frozen=True)
+class Material:
+    """What all snapshots of a run are measured on.
+
+    Attributes
+    ----------
+    counts : ndarray of int64, shape (vocabulary,)
+        Of the pieces of the corpus.
+    log_p : ndarray, shape (vocabulary,)
+        Their log frequency (`unigram_log_p`).
+    ranks : ndarray of int, shape (vocabulary,)
+        Their frequency rank, marks last.
+    words : tuple of str
+        Whole words of one piece that occur, most frequent first, up to 10,000.  Their rank is that
+        among such words: words of several pieces have no count here.  The count is the piece's,
+        also where it begins a longer word ("play" in "play ##wright").
+    word_counts : ndarray of int64, shape (n_words,)
+    held_out : ndarray of int64, shape (n_rows, length)
+        Rows that were not trained on.
+    places, neighbors : Places
+        Where masks are put: anywhere, and right of frequent words.
+    pairs_of_neighbors : NeighborPairs
+        Of the training rows.
+    pairs : SentencePairs
+        The STS set.
+    film_words : ndarray of int
+        Rows of ``words`` in the film: words of three letters or more that mini-sts uses too, so
+        that they are fit for a book, spread over the frequency ranks.
+    film_sentences : ndarray of int
+        Rows of mini-sts's ``sentences`` in the film; both sentences of a pair.
+    """
+
+    counts: NDArray[np.int64]
+    log_p: NDArray[np.float64]
+    ranks: NDArray[np.intp]
+    words: tuple[str, ...]
+    word_counts: NDArray[np.int64]
+    held_out: NDArray[np.int64]
+    places: Places
+    neighbors: Places
+    pairs_of_neighbors: NeighborPairs
+    pairs: SentencePairs
+    film_words: NDArray[np.intp]
+    film_sentences: NDArray[np.intp]
+
+
+def prepare(
+    corpus: PackedCorpus,
+    tokenizer: Any,
+    pairs: SentencePairs,
+    *,
+    least_pairs: int = 20,
+    seed: int = 0,
+) -> Material:
+    """Gather what the snapshots of a run are measured on.
+
+    Parameters
+    ----------
+    corpus : PackedCorpus
+        That the run was trained on.
+    tokenizer : PreTrainedTokenizerFast
+        Of the run.
+    pairs : SentencePairs
+        The STS set to score on.
+    least_pairs : int, default 20
+        Smallest count of two neighbors that are compared.
+    seed : int, default 0
+        Of the draws of places.
+
+    Returns
+    -------
+    Material
+
+    Raises
+    ------
+    ValueError
+        If the corpus is too small to measure with.
+    """
+    marks = np.array(sorted(tokenizer.all_special_ids), dtype=np.int64)
+    pieces = np.delete(np.arange(len(corpus.counts)), marks)
+    order = np.append(pieces[np.argsort(-corpus.counts[pieces], kind="stable")], marks)
+    ranks = np.empty(len(order), dtype=np.intp)
+    ranks[order] = np.arange(len(order))
+    tokens = tokenizer.convert_ids_to_tokens(order.tolist())
+    is_word = [t.isascii() and t.isalpha() and t.islower() for t in tokens]
+    ids = np.array([i for i, w in zip(order, is_word, strict=True) if w and corpus.counts[i]])
+    ids = ids[:N_WORDS].astype(np.int64)
+    if len(ids) < 100:
+        raise ValueError(f"only {len(ids)} words occur in the corpus: measure with a larger one.")
+    words = tuple(tokenizer.convert_ids_to_tokens(ids.tolist()))
+    log_p = unigram_log_p(corpus.counts)
+    rows = np.asarray(corpus.rows[len(corpus.rows) - corpus.n_held_out :], dtype=np.int64)
+    left = ids[:N_LEFT]
+    found = neighbor_counts(corpus, left, marks, leave_out=corpus.n_held_out)
+    film = load_sts("mini-sts")
+    fit = {word for text in film.sentences for word in split_words(text)}
+    shown = np.array([i for i, word in enumerate(words) if word in fit and len(word) > 2])
+    of_pair = np.linspace(0, len(film) - 1, min(FILM_PAIRS, len(film))).round().astype(np.intp)
+    return Material(
+        counts=corpus.counts,
+        log_p=log_p,
+        ranks=ranks,
+        words=words,
+        word_counts=corpus.counts[ids],
+        held_out=rows,
+        places=draw_places(rows, marks, N_CONTEXTS, seed),
+        neighbors=neighbor_places(rows, left, marks, CONTEXTS_OF_LEFT, seed),
+        pairs_of_neighbors=frequent_pairs(found, log_p, least=least_pairs),
+        pairs=pairs,
+        film_words=shown[spread_over(len(shown), FILM_WORDS)].astype(np.intp),
+        film_sentences=np.concatenate([of_pair, of_pair + len(film)]),
+    )
 
 
 def measure_snapshot(
@@ -116,7 +241,7 @@ def measure_snapshot(
     folder : Path
         A transformers model, `BertForMaskedLM`, with its tokenizer.
     material : Material
-        From `material.prepare`.
+        From `prepare`.
     seeds : sequence of int, default (0,)
         Of the flows.
     device : str or torch.device, default "cpu"
@@ -127,7 +252,7 @@ def measure_snapshot(
         What `round_numbers` makes ready for JSON: ``fingerprint``; ``words`` (`measure_words`);
         ``sentences``, by layer choice (`measure_sentences`); ``sts``, by layer choice and
         calibrator (`calibrated_scores`);
-        ``gain``, ``terms`` and ``neighbors`` (`masked_probe`); ``guesses``: for each of
+        ``gain``, ``terms`` and ``neighbors`` (`probe`); ``guesses``: for each of
         `MASKED_SENTENCES`, the three best pieces and their probabilities; ``film``: ``words``
         and ``sentences``, each with ``points``, not yet aligned, and ``share``.
     """
@@ -243,18 +368,12 @@ def calibrated_scores(
     seeds : sequence of int
     """
     rows, _ = different_sentences(pairs)
+    how: dict[str, Any] = {"min_steps": FLOW_STEPS, "device": "cpu"}
     out: dict[str, list[float]] = {}
     for name in calibrators:
         out[name] = []
         for seed in seeds if "flow" in name else (0,):
-            calibrator: Any = make_calibrator(name, random_state=seed)
-            if isinstance(calibrator, FlowCalibrator):
-                calibrator.set_params(min_steps=FLOW_STEPS, device="cpu")
-            z = embeddings
-            if calibrator is not None:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", DeadDimensionWarning)
-                    z = calibrator.fit(embeddings[rows]).transform(embeddings)
+            z = calibrated(name, embeddings[rows], embeddings, seed=seed, **how)
             out[name].append(score_sts(pairs, z).all)
     return out
 
@@ -282,179 +401,6 @@ def _space(x: NDArray[np.float32]) -> dict[str, Any]:
         "iso_score": iso_score(x),
         "spectrum": {"index": at, "value": singular[at - 1] / singular[0]},
     }
-
-
-def different_sentences(pairs: SentencePairs) -> tuple[list[int], list[str]]:
-    """Row of the first occurrence of each different sentence, and the sentences."""
-    first: dict[str, int] = {}
-    for row, text in enumerate(pairs.sentences):
-        first.setdefault(text, row)
-    return list(first.values()), list(first)
-
-
-logger = logging.getLogger(__name__)
-FORMAT = 1
-"""Part of the key of kept results: another meaning of a number must not read old ones."""
-
-
-def load_validation_pairs(name: str, *, download: bool = False) -> SentencePairs:
-    """Load a set's validation pairs; mini-sts where a real set is not on this machine."""
-    if name == "mini-sts":
-        return load_sts(name)
-    try:
-        return load_sts(name, "dev", download=download)
-    except FileNotFoundError as error:
-        logger.warning("scoring on mini-sts instead: %s", error)
-        return load_sts("mini-sts")
-
-
-def measure_run(
-    training: Training,
-    corpus: PackedCorpus,
-    tokenizer: Any,
-    pairs: SentencePairs,
-    *,
-    seeds: int = 3,
-    least_pairs: int = 20,
-    resume: bool = True,
-    device: Any = "cpu",
-    progress: bool = False,
-) -> dict[str, Any]:
-    """Measure every snapshot of a run.
-
-    Each snapshot's numbers are kept in the cache, by its weights, so that an interrupted call, or
-    one while the training still goes on, has to measure only what is new.
-
-    Parameters
-    ----------
-    training : Training
-        From `read_training`.
-    corpus : PackedCorpus
-        That it was trained on.
-    tokenizer : PreTrainedTokenizerFast
-    pairs : SentencePairs
-        From `load_validation_pairs`.
-    seeds : int, default 3
-        Flows at the first and the last snapshot, which say how noisy one flow is; elsewhere one.
-    least_pairs : int, default 20
-        See `prepare`.
-    resume : bool, default True
-        Use what is kept.
-    device : str or torch.device, default "cpu"
-    progress : bool, default False
-        Show a progress bar.
-
-    Returns
-    -------
-    dict
-        ``training``, ``corpus``, ``settings``; ``baselines``: scores without any training;
-        ``snapshots``: a list, see `measure_snapshot`, with ``step``, ``tokens``,
-        ``training_loss``, ``held_out_loss`` and ``seconds``; ``film``: frames by snapshot, aligned
-        (`align_frames`).
-
-    Raises
-    ------
-    ValueError
-        If the run was trained on another corpus.
-    """
-    if training.settings["corpus"] != corpus.fingerprint:
-        raise ValueError(
-            "the run was trained on another text, or with other rows, than the corpus that is "
-            "given: give the one of `pretrain --corpus`."
-        )
-    held_out = min(HELD_OUT, len(corpus.rows) // 10)
-    material = prepare(corpus, tokenizer, pairs, held_out=held_out, least_pairs=least_pairs)
-    settings = {
-        "layers": list(LAYERS),
-        "calibrators": list(CALIBRATORS),
-        "flow": {"preset": "paper", "min_steps": FLOW_STEPS, "fitted_on": "sentences of the set"},
-        "set": f"{pairs.name}-{pairs.split}" if pairs.name != "mini-sts" else pairs.name,
-        "n_pairs": len(pairs),
-        "n_sentences": len(set(pairs.sentences)),
-        "least_pairs": least_pairs,
-        "n_contexts": len(material.places),
-        "n_neighbor_contexts": len(material.neighbors),
-        "masked_sentences": list(MASKED_SENTENCES),
-    }
-    key = {
-        **settings, "format": FORMAT, "version": __version__, "corpus": corpus.fingerprint,
-        "data": pairs.fingerprint,
-    }  # fmt: skip
-    kept = KeptResults("pretraining", key)
-    if not resume:
-        kept.remove()
-    steps = list(training.snapshots)
-    measured = []
-    for step in tqdm(steps, desc="snapshots", disable=not progress):
-        folder = training.snapshots[step]
-        n = seeds if step in (steps[0], steps[-1]) else 1
-
-        def compute(folder: Path = folder, n: int = n) -> Any:
-            began = time.perf_counter()
-            found = measure_snapshot(folder, material, seeds=range(n), device=device)
-            return round_numbers({**found, "seconds": time.perf_counter() - began})
-
-        measured.append(kept(f"{fingerprint_folder(folder)}/{n}", compute))
-    film = _make_film(measured, material)
-    width = int(training.settings["recipe"]["width"])
-    loss = {int(entry[0]): entry for entry in training.loss}
-    names = ("step", "tokens", "training_loss", "held_out_loss")
-    snapshots = [
-        dict(zip(names, loss[step], strict=True))
-        | {name: part for name, part in found.items() if name != "film"}
-        for step, found in zip(steps, measured, strict=True)
-    ]
-    out: dict[str, Any] = round_numbers(
-        {
-            "training": training.to_dict(),
-            "corpus": {
-                "n_tokens": corpus.n_tokens,
-                "n_rows": len(corpus.rows),
-                "held_out_rows": held_out,
-                "n_words": len(material.words),
-            },
-            "settings": settings,
-            "baselines": kept(f"baselines/{width}", lambda: _baselines(pairs, tokenizer, width)),
-            "snapshots": snapshots,
-        }
-    )
-    return {**out, "film": film}
-
-
-def _baselines(pairs: SentencePairs, tokenizer: Any, width: int) -> dict[str, Any]:
-    """Scores (Spearman x 100) of what has learned nothing."""
-    lexical = lexical_similarities(pairs)
-    lexical["word overlap"] = word_overlap(pairs.sentences1, pairs.sentences2)
-    out: dict[str, Any] = {name: score_similarities(pairs, x).all for name, x in lexical.items()}
-    bag = WordCountEncoder("count", "random", width, tokenize=tokenizer.tokenize)
-    vectors = bag.fit(list(dict.fromkeys(pairs.sentences))).encode(pairs.sentences)
-    # One random vector for each piece, and their mean: a BERT's sentence vector before attention
-    # and training.
-    out["random vectors of pieces"] = calibrated_scores(vectors, pairs)
-    rounded: dict[str, Any] = round_numbers(out)
-    return rounded
-
-
-def _make_film(measured: Sequence[dict[str, Any]], material: Material) -> dict[str, Any]:
-    """Frames of words and sentences, each turned towards the next; three digits."""
-    labels: dict[str, dict[str, Any]] = {
-        "words": {
-            "word": [material.words[i] for i in material.film_words],
-            "rank": material.film_words,
-            "count": material.word_counts[material.film_words],
-        },
-        "sentences": {"set": "mini-sts", "layers": "last2avg", "row": material.film_sentences},
-    }
-    for name, part in labels.items():
-        frames = align_frames([np.array(one["film"][name]["points"]) for one in measured])
-        part["x"] = [frame[:, 0] for frame in frames]
-        part["y"] = [frame[:, 1] for frame in frames]
-        part["share"] = [one["film"][name]["share"] for one in measured]
-    rounded: dict[str, Any] = round_numbers(labels, 3)
-    return rounded
-
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -562,124 +508,227 @@ def spread_over(n: int, wanted: int) -> NDArray[np.intp]:
         tries += max(1, wanted // 20)
 
 
-N_WORDS = 10_000
-N_CONTEXTS = 1200
-N_LEFT, CONTEXTS_OF_LEFT = 200, 6
-FILM_WORDS, FILM_PAIRS = 300, 75
+def load_validation_pairs(name: str, *, download: bool = False) -> SentencePairs:
+    """Load a set's validation pairs; mini-sts where a real set is not on this machine."""
+    if name == "mini-sts":
+        return load_sts(name)
+    try:
+        return load_sts(name, "dev", download=download)
+    except FileNotFoundError as error:
+        logger.warning("scoring on mini-sts instead: %s", error)
+        return load_sts("mini-sts")
 
 
-@dataclass(frozen=True)
-class Material:
-    """What all snapshots of a run are measured on.
-
-    Attributes
-    ----------
-    counts : ndarray of int64, shape (vocabulary,)
-        Of the pieces of the corpus.
-    log_p : ndarray, shape (vocabulary,)
-        Their log frequency (`unigram_log_p`).
-    ranks : ndarray of int, shape (vocabulary,)
-        Their frequency rank, marks last.
-    words : tuple of str
-        Whole words of one piece that occur, most frequent first, up to 10,000.  Their rank is that
-        among such words: words of several pieces have no count here.  The count is the piece's,
-        also where it begins a longer word ("play" in "play ##wright").
-    word_counts : ndarray of int64, shape (n_words,)
-    held_out : ndarray of int64, shape (n_rows, length)
-        Rows that were not trained on.
-    places, neighbors : Places
-        Where masks are put: anywhere, and right of frequent words.
-    pairs_of_neighbors : NeighborPairs
-        Of the training rows.
-    pairs : SentencePairs
-        The STS set.
-    film_words : ndarray of int
-        Rows of ``words`` in the film: words of three letters or more that mini-sts uses too, so
-        that they are fit for a book, spread over the frequency ranks.
-    film_sentences : ndarray of int
-        Rows of mini-sts's ``sentences`` in the film; both sentences of a pair.
-    """
-
-    counts: NDArray[np.int64]
-    log_p: NDArray[np.float64]
-    ranks: NDArray[np.intp]
-    words: tuple[str, ...]
-    word_counts: NDArray[np.int64]
-    held_out: NDArray[np.int64]
-    places: Places
-    neighbors: Places
-    pairs_of_neighbors: NeighborPairs
-    pairs: SentencePairs
-    film_words: NDArray[np.intp]
-    film_sentences: NDArray[np.intp]
-
-
-def prepare(
+def measure_run(
+    training: Training,
     corpus: PackedCorpus,
     tokenizer: Any,
     pairs: SentencePairs,
     *,
-    held_out: int,
+    seeds: int = 3,
     least_pairs: int = 20,
-    seed: int = 0,
-) -> Material:
-    """Gather what the snapshots of a run are measured on.
+    resume: bool = True,
+    device: Any = "cpu",
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Measure every snapshot of a run.
+
+    Each snapshot's numbers are kept in the cache, by its weights, so that an interrupted call, or
+    one while the training still goes on, has to measure only what is new.
 
     Parameters
     ----------
+    training : Training
+        From `read_training`.
     corpus : PackedCorpus
-        That the run was trained on.
+        That it was trained on.
     tokenizer : PreTrainedTokenizerFast
-        Of the run.
     pairs : SentencePairs
-        The STS set to score on.
-    held_out : int
-        Rows at the end of the corpus that were not trained on.
+        From `load_validation_pairs`.
+    seeds : int, default 3
+        Flows at the first and the last snapshot, which say how noisy one flow is; elsewhere one.
     least_pairs : int, default 20
-        Smallest count of two neighbors that are compared.
-    seed : int, default 0
-        Of the draws of places.
+        See `prepare`.
+    resume : bool, default True
+        Use what is kept.
+    device : str or torch.device, default "cpu"
+    progress : bool, default False
+        Show a progress bar.
 
     Returns
     -------
-    Material
+    dict
+        ``training``, ``corpus``, ``settings``; ``baselines``: scores without any training;
+        ``snapshots``: a list, see `measure_snapshot`, with ``step``, ``tokens``,
+        ``training_loss``, ``held_out_loss`` and ``seconds``; ``film``: frames by snapshot, aligned
+        (`align_frames`).
 
     Raises
     ------
     ValueError
-        If the corpus is too small to measure with.
+        If the run was trained on another corpus.
     """
-    marks = np.array(sorted(tokenizer.all_special_ids), dtype=np.int64)
-    pieces = np.delete(np.arange(len(corpus.counts)), marks)
-    order = np.append(pieces[np.argsort(-corpus.counts[pieces], kind="stable")], marks)
-    ranks = np.empty(len(order), dtype=np.intp)
-    ranks[order] = np.arange(len(order))
-    tokens = tokenizer.convert_ids_to_tokens(order.tolist())
-    is_word = [t.isascii() and t.isalpha() and t.islower() for t in tokens]
-    ids = np.array([i for i, w in zip(order, is_word, strict=True) if w and corpus.counts[i]])
-    ids = ids[:N_WORDS].astype(np.int64)
-    if len(ids) < 100:
-        raise ValueError(f"only {len(ids)} words occur in the corpus: measure with a larger one.")
-    words = tuple(tokenizer.convert_ids_to_tokens(ids.tolist()))
-    log_p = unigram_log_p(corpus.counts)
-    rows = np.asarray(corpus.rows[len(corpus.rows) - held_out :], dtype=np.int64)
-    left = ids[:N_LEFT]
-    found = neighbor_counts(corpus, left, marks, leave_out=held_out)
-    film = load_sts("mini-sts")
-    fit = {word for text in film.sentences for word in split_words(text)}
-    shown = np.array([i for i, word in enumerate(words) if word in fit and len(word) > 2])
-    of_pair = np.linspace(0, len(film) - 1, min(FILM_PAIRS, len(film))).round().astype(np.intp)
-    return Material(
-        counts=corpus.counts,
-        log_p=log_p,
-        ranks=ranks,
-        words=words,
-        word_counts=corpus.counts[ids],
-        held_out=rows,
-        places=draw_places(rows, marks, N_CONTEXTS, seed),
-        neighbors=neighbor_places(rows, left, marks, CONTEXTS_OF_LEFT, seed),
-        pairs_of_neighbors=frequent_pairs(found, log_p, least=least_pairs),
-        pairs=pairs,
-        film_words=shown[spread_over(len(shown), FILM_WORDS)].astype(np.intp),
-        film_sentences=np.concatenate([of_pair, of_pair + len(film)]),
+    if training.settings["corpus"] != corpus.fingerprint:
+        raise ValueError(
+            "the run was trained on another text, or with other rows, than the corpus that is "
+            "given: give the one of `pretrain --corpus`."
+        )
+    material = prepare(corpus, tokenizer, pairs, least_pairs=least_pairs)
+    settings = {
+        "layers": list(LAYERS),
+        "calibrators": list(CALIBRATORS),
+        "flow": {"preset": "paper", "min_steps": FLOW_STEPS, "fitted_on": "sentences of the set"},
+        "set": set_name(pairs),
+        "n_pairs": len(pairs),
+        "n_sentences": len(set(pairs.sentences)),
+        "least_pairs": least_pairs,
+        "n_contexts": len(material.places),
+        "n_neighbor_contexts": len(material.neighbors),
+        "masked_sentences": list(MASKED_SENTENCES),
+    }
+    key = {
+        **settings, "format": FORMAT, "version": version("bertflow-lite"),
+        "corpus": corpus.fingerprint, "data": pairs.fingerprint,
+    }  # fmt: skip
+    kept = KeptResults("pretraining", key)
+    if not resume:
+        kept.remove()
+    steps = list(training.snapshots)
+    measured = []
+    for step in tqdm(steps, desc="snapshots", disable=not progress):
+        folder = training.snapshots[step]
+        n = seeds if step in (steps[0], steps[-1]) else 1
+
+        def compute(folder: Path = folder, n: int = n) -> Any:
+            began = time.perf_counter()
+            found = measure_snapshot(folder, material, seeds=range(n), device=device)
+            return round_numbers({**found, "seconds": time.perf_counter() - began})
+
+        measured.append(kept(f"{fingerprint_folder(folder)}/{n}", compute))
+    film = _make_film(measured, material)
+    width = int(training.settings["recipe"]["width"])
+    loss = {int(entry[0]): entry for entry in training.loss}
+    names = ("step", "tokens", "training_loss", "held_out_loss")
+    snapshots = [
+        dict(zip(names, loss[step], strict=True))
+        | {name: part for name, part in found.items() if name != "film"}
+        for step, found in zip(steps, measured, strict=True)
+    ]
+    out: dict[str, Any] = round_numbers(
+        {
+            "training": training.to_dict(),
+            "corpus": {
+                "n_tokens": corpus.n_tokens,
+                "n_rows": len(corpus.rows),
+                "held_out_rows": corpus.n_held_out,
+                "n_words": len(material.words),
+            },
+            "settings": settings,
+            "baselines": kept(f"baselines/{width}", lambda: _baselines(pairs, tokenizer, width)),
+            "snapshots": snapshots,
+        }
     )
+    return {**out, "film": film}
+
+
+def measure_folder(
+    run: Path,
+    corpus: str | Path,
+    *,
+    name: str = "mini-bert",
+    data: str = "stsb",
+    out: Path | None = None,
+    partial: bool = False,
+    seeds: int = 3,
+    least_pairs: int = 20,
+    resume: bool = True,
+    device: str | None = None,
+    download: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Measure the run in a folder (`measure_run`), and store the results.
+
+    Parameters
+    ----------
+    run : Path
+        That `pretrain` filled.
+    corpus : str or Path
+        The text that it was trained on (`find_corpus`).
+    name : str
+        Of the stored run.
+    data : str
+        Set whose validation pairs are scored (`load_validation_pairs`).
+    out : Path, optional
+        Write to this JSON file, and not to the project's results.
+    partial : bool
+        See `read_training`.
+    seeds, least_pairs, resume
+        See `measure_run`.
+    device : str, optional
+        See `find_device`.
+    download, progress : bool
+
+    Returns
+    -------
+    dict
+        The results.
+    """
+    training = read_training(run, partial=partial)
+    pairs = load_validation_pairs(data, download=download)
+    last = list(training.snapshots.values())[-1]
+    tokenizer = AutoTokenizer.from_pretrained(last, local_files_only=True, trust_remote_code=False)
+    length = int(training.settings["recipe"]["length"])
+    text = open_corpus(corpus, tokenizer, length, download=download, progress=progress)
+    place = find_device(device)
+    results = measure_run(
+        training, text, tokenizer, pairs, seeds=seeds, least_pairs=least_pairs, resume=resume,
+        device=place, progress=progress,
+    )  # fmt: skip
+    how = provenance(
+        model=name,
+        fingerprint=results["snapshots"][-1]["fingerprint"],
+        seed=list(range(seeds)),
+        device=str(place),
+        corpus=text.fingerprint,
+        weights=fingerprint_folder(last),
+        data={pairs.name: pairs.fingerprint},
+        max_length=MAX_LENGTH,
+    )
+    if out is None:
+        store_run("pretraining", name, how, results)
+    else:
+        write_json(out, {"table": "pretraining", "how": how, "results": results})
+    return results
+
+
+def _baselines(pairs: SentencePairs, tokenizer: Any, width: int) -> dict[str, Any]:
+    """Scores (Spearman x 100) of what has learned nothing."""
+    lexical = lexical_similarities(pairs)
+    lexical["word overlap"] = word_overlap(pairs.sentences1, pairs.sentences2)
+    out: dict[str, Any] = {name: score_similarities(pairs, x).all for name, x in lexical.items()}
+    bag = WordCountEncoder("count", "random", width, tokenize=tokenizer.tokenize)
+    vectors = bag.fit(list(dict.fromkeys(pairs.sentences))).encode(pairs.sentences)
+    # One random vector for each piece, and their mean: a BERT's sentence vector before attention
+    # and training.
+    out["random vectors of pieces"] = calibrated_scores(vectors, pairs)
+    rounded: dict[str, Any] = round_numbers(out)
+    return rounded
+
+
+def _make_film(measured: Sequence[dict[str, Any]], material: Material) -> dict[str, Any]:
+    """Frames of words and sentences, each turned towards the next; three digits."""
+    labels: dict[str, dict[str, Any]] = {
+        "words": {
+            "word": [material.words[i] for i in material.film_words],
+            "rank": material.film_words,
+            "count": material.word_counts[material.film_words],
+        },
+        "sentences": {"set": "mini-sts", "layers": "last2avg", "row": material.film_sentences},
+    }
+    for name, part in labels.items():
+        frames = align_frames([np.array(one["film"][name]["points"]) for one in measured])
+        part["x"] = [frame[:, 0] for frame in frames]
+        part["y"] = [frame[:, 1] for frame in frames]
+        part["share"] = [one["film"][name]["share"] for one in measured]
+    rounded: dict[str, Any] = round_numbers(labels, 3)
+    return rounded

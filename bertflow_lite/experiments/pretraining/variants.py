@@ -1,244 +1,130 @@
-"""The first steps of a pre-training run again, with one thing changed.
+"""Short runs that compare: recipes with each other, and the recipe with one thing changed.
 
-What bends the space of words?  Each variant takes away one suspect.  All start from the same seed
-and go through the same steps with the same rates as the first part of a long run, so a difference
-comes from the change.
+What does each change of the recipe do (`LADDER`, `ASIDES`)?  And what bends the space of words?
+Each of `VARIANTS` takes away one suspect.  They start from the same seed and go through the same
+steps with the same rates as the first part of a long run, so a difference comes from the change.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from bertflow_lite.devices import choose_bf16, find_device
 from bertflow_lite.encoders.language_model import load_language_model
-from bertflow_lite.encoders.models import LoadedModel
+from bertflow_lite.encoders.models import LoadedModel, load_model
 from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, row_lengths
-from bertflow_lite.experiments.pretraining.loop import HELD_OUT, TrainingRun
-from bertflow_lite.experiments.pretraining.peers import Peers
+from bertflow_lite.experiments.pretraining.checkpoints import save_model
+from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, open_corpus, row_lengths
+from bertflow_lite.experiments.pretraining.loop import TrainingRun
 from bertflow_lite.experiments.pretraining.probe import collect_at, measure_terms, select_contexts
-from bertflow_lite.experiments.pretraining.recipe import Recipe
+from bertflow_lite.experiments.pretraining.recipe import Recipe, find_recipe, unigram_log_p
 from bertflow_lite.experiments.pretraining.snapshots import (
     N_TERMS,
     Material,
     calibrated_scores,
-    different_sentences,
+    load_validation_pairs,
     measure_words,
+    prepare,
 )
-from bertflow_lite.experiments.runs import round_numbers
+from bertflow_lite.experiments.resume import KeptResults
+from bertflow_lite.experiments.runs import provenance, round_numbers, store_run
+from bertflow_lite.experiments.scoring import different_sentences, set_name
 from bertflow_lite.experiments.table1 import WordEmbeddings
 from bertflow_lite.measures.geometry import mean_cosine
 from bertflow_lite.measures.similarity import spearman
 
 __all__ = [
     "ASIDES",
-    "COMPARE_FORMAT",
-    "EACH",
     "LADDER",
     "STEPS",
     "VARIANTS",
     "Trial",
     "Variant",
     "compare_recipes",
+    "run_comparison",
+    "run_variants",
+    "short_run",
     "thin_corpus",
     "train_variant",
-    "unigram_loss",
 ]
 
+T = TypeVar("T")
 STEPS = (0, 10, 30, 50, 70, 100, 200, 300, 500)
 """Where a variant is measured."""
-FORMAT = 2
-"""Of what `train_variant` gives: kept results of another one are not used."""
-EACH = 100
-"""Occurrences of each piece in the text where all are equally frequent."""
+OF_TOKENS = 6e7
+"""Length of the run whose first part a variant is: the rate falls as it does there."""
+# Of what `compare_recipes` and `train_variant` give: kept results of another one are not used.
+COMPARE_FORMAT, FORMAT = 1, 2
 
 
-@dataclass(frozen=True)
-class Variant:
-    """One thing that is changed.
-
-    Attributes
-    ----------
-    name, why : str
-        What is changed, and what it asks.
-    changes : dict
-        Fields of `Recipe`.
-    text : {"whole", "thinned", "equal"}
-        The corpus; as much of it as is left where all words are equally frequent, drawn at random;
-        or that text itself (`thin_corpus`).
-    """
-
-    name: str
-    why: str
-    changes: dict[str, Any] = field(default_factory=dict)
-    text: str = "whole"
-
-
-VARIANTS = (
-    Variant("as the book's model", "another seed: how much of a curve is chance?"),
-    Variant("no weight decay", "are rare words short because they decay?", {"weight_decay": 0.0}),
-    Variant("heads at random", "does the gift to the heads matter?", {"neighbors": 0.0}),
-    Variant("bias from zero", "BERT's start: does frequency enter the vectors?", {"bias": "zero"}),
-    Variant("no bias", "the paper's equation: frequency has no other place", {"bias": "none"}),
-    Variant("untied", "push and pull on two vectors", {"tied": False}),
-    Variant(
-        "thinned text", "as short and broken as the next, frequencies as usual", text="thinned"
-    ),
-    Variant("equal frequencies", "a world without frequency", text="equal"),
-    Variant(
-        "equal frequencies, bias from zero",
-        "and without a bias that knows which words there are",
-        {"bias": "zero"},
-        "equal",
-    ),
-)
-
-
-def train_variant(
-    corpus: PackedCorpus,
-    tokenizer: Any,
-    variant: Variant,
-    material: Material,
+def short_run(
+    run: TrainingRun,
+    points: Sequence[float],
+    unit: Literal["step", "tokens"],
+    measure: Callable[[], T],
     *,
-    recipe: Recipe,
-    steps: Sequence[int] = STEPS,
-    of_tokens: float = 6e7,
-    each: int = EACH,
-    seed: int = 1,
-    device: torch.device | str = "cpu",
-    bf16: bool = False,
-    progress: bool = False,
-) -> dict[str, Any]:
-    """Train one variant for a short while and measure it on its way.
+    share: Callable[[], float],
+    name: str,
+    progress: bool,
+) -> tuple[list[T], float]:
+    """Train to some points, and measure at each of them.
 
     Parameters
     ----------
-    corpus, tokenizer
-        As `pretrain`.
-    variant : Variant
-    material : Material
-        Of the *whole* corpus: frequencies are those of the language, whatever text is trained on.
-    recipe : Recipe
-        What the variant changes.
-    steps : sequence of int
+    run : TrainingRun
+    points : sequence of float
         Where to measure; the last one ends the run.
-    of_tokens : float, default 60 million
-        Length of the run whose first part this is: the rate falls as it does there.
-    each : int
-        See `thin_corpus`.
-    seed, device, bf16
-        As `pretrain`.
+    unit : {"step", "tokens"}
+        What the points count.
+    measure : callable
+    share : callable
+        Gives the share of the run that is over, by which the rate falls.
+    name : str
+        Of the progress bar.
     progress : bool
-        Show a progress bar.
+        Show it.
 
     Returns
     -------
-    dict
-        ``name``, ``why``, ``changes``, ``text``; ``n_tokens`` and ``n_pieces`` (different ones) of
-        the text; ``snapshots``: a list of what `measure_variant` gives, with ``step``, ``tokens``
-        and ``held_out_loss``; ``seconds`` of training.
+    found : list
+        What was measured.
+    seconds : float
+        Of training.
     """
-    text = corpus
-    if variant.text != "whole":
-        text = thin_corpus(corpus, tokenizer, each, equal=variant.text == "equal")
-    held_out = min(HELD_OUT, len(text.rows) // 10)
-    changed = dataclasses.replace(recipe, **variant.changes)
-    found: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as out:
-        run = TrainingRun(
-            text, tokenizer, changed, Path(out), seed, torch.device(device), bf16, held_out, Peers()
-        )
-
-        def measure(step: int, folder: Path) -> None:
-            found.append(
-                {
-                    "step": step,
-                    "tokens": run.tokens,
-                    "held_out_loss": run.loss[-1][3],
-                    **measure_variant(folder, material, device=device),
-                }
-            )
-            shutil.rmtree(folder)
-
-        began, measuring = time.monotonic(), 0.0
-        for _ in tqdm(range(max(steps) + 1), desc=variant.name, disable=not progress):
-            if run.step in steps:
+    found, left, measuring, began = [], sorted(points), 0.0, time.monotonic()
+    with tqdm(total=int(left[-1]), unit=unit[:4], unit_scale=True, desc=name,
+              disable=not progress) as bar:  # fmt: skip
+        while left:
+            if (at := getattr(run, unit)) >= left[0]:
                 pause = time.monotonic()
-                run.snapshot(measure)
+                found.append(measure())
                 measuring += time.monotonic() - pause
-            if run.step < max(steps):
-                run.step_once(run.share(of_tokens, None))
-    out_dict: dict[str, Any] = round_numbers(
-        {
-            **dataclasses.asdict(variant),
-            "n_tokens": text.n_tokens,
-            "n_pieces": int(np.count_nonzero(text.counts)),
-            "snapshots": found,
-            "seconds": time.monotonic() - began - measuring,
-        }
-    )
-    return out_dict
+                left = [point for point in left if point > at]
+            else:
+                run.step_once(share())
+                bar.update(getattr(run, unit) - at)
+    return found, time.monotonic() - began - measuring
 
 
-def measure_variant(
-    folder: Path, material: Material, *, device: torch.device | str = "cpu"
-) -> dict[str, Any]:
-    """Measure what a variant is about: word norms at both ends, terms, cones and scores.
-
-    Returns
-    -------
-    dict
-        ``norm``: rank correlation of a word's norm with its log frequency, ``input`` and
-        ``output`` vectors (one and the same where tied), and ``input_mean``, the mean norm;
-        ``distance``: that of the distance to its neighbors, input vectors; ``words_cosine`` and
-        ``sentences_cosine``; ``terms``: ``log_p_in`` of `measure_terms`; ``sts``: last2avg, by
-        calibrator.
-    """
-    lm = load_language_model(folder, device=device)
-    body = LoadedModel(lm.name, lm.model.base_model, lm.tokenizer, lm.fingerprint)
-    encoder = Encoder(body, max_length=64, cache=False)
-    words = WordEmbeddings.of(encoder, material.words)
-    of_words = measure_words(words, material)
-    ids = np.array(lm.tokenizer.convert_tokens_to_ids(list(words.words)))
-    output = np.linalg.norm(lm.word_vectors.cpu().double().numpy()[ids], axis=1)
-    log_count = np.log(material.word_counts[words.ranks])
-    vectors = encoder.encode(material.pairs.sentences, "last2avg")
-    rows, _ = different_sentences(material.pairs)
-    contexts = select_contexts(collect_at(lm, material.held_out, material.places), N_TERMS)
-    terms = measure_terms(lm, contexts, material.log_p, material.counts)
-    scores = calibrated_scores(vectors, material.pairs)
-    return {
-        "norm": {
-            "input": of_words["norm_log_frequency"]["spearman"],
-            "output": spearman(output, log_count),
-            "input_mean": of_words["norm"],
-        },
-        "distance": -of_words["spearman_distance_rank"],
-        "words_cosine": of_words["mean_cosine"]["estimate"],
-        "sentences_cosine": mean_cosine(vectors[rows]).estimate,
-        "terms": terms["log_p_in"],
-        "sts": {name: values[0] for name, values in scores.items()},
-    }
-
+# ---- recipes ------------------------------------------------------------------------------------
 
 _BERT = Recipe(
     waves=False, neighbors=0.0, masked=0.15, masked_last=0.15, learning_rate=1e-3, rows=32,
     most_rows=32, warmup_tokens=1e5, beta2=0.999,
 )  # fmt: skip
-COMPARE_FORMAT = 1
-"""Of what `compare_recipes` gives: kept results of another one are not used."""
 
 
 @dataclass(frozen=True)
@@ -290,15 +176,6 @@ ASIDES = (
     ),
     Trial("neighbors, running text", "full rows, cut sentences", _NEIGHBORS, "running"),
 )
-
-
-def unigram_loss(corpus: PackedCorpus, held_out: int) -> float:
-    """Mean -log p(x) of the held-out pieces under the counts of the whole corpus, in nats."""
-    smooth = corpus.counts + 0.5
-    pieces = np.bincount(corpus.rows[-held_out:].ravel(), minlength=len(smooth)) * (
-        corpus.counts > 0
-    )
-    return float(-(pieces @ np.log(smooth / smooth.sum())) / pieces.sum())
 
 
 def running_text(corpus: PackedCorpus, tokenizer: Any, held_out: int) -> PackedCorpus:
@@ -354,33 +231,352 @@ def compare_recipes(
         ``name``, ``why``, ``changes``; ``curve``: list of [step, tokens, held-out loss];
         ``seconds`` of training.
     """
-    held_out = min(HELD_OUT, len(corpus.rows) // 10)
+    held_out = corpus.n_held_out  # the same rows, also where the others are cut anew
     if trial.text == "running":
         corpus = running_text(corpus, tokenizer, held_out)
     recipe = dataclasses.replace(trial.recipe, **(shape or {}))
     run = TrainingRun(
-        corpus, tokenizer, recipe, Path("unused"), seed, torch.device(device), bf16, held_out,
-        Peers(),
+        corpus, tokenizer, recipe, seed=seed, device=device, bf16=bf16, held_out=held_out
+    )
+    curve, seconds = short_run(
+        run, [point * tokens for point in points], "tokens",
+        lambda: [run.step, run.tokens, round(run.held_out_loss(), 4)],
+        share=lambda: 0.0, name=trial.name, progress=progress,
     )  # fmt: skip
-    curve, left = [], sorted(points)
-    began, measuring = time.monotonic(), 0.0
-    with tqdm(total=int(tokens), unit="tok", unit_scale=True, desc=trial.name,
-              disable=not progress) as bar:  # fmt: skip
-        while left:
-            if run.tokens >= left[0] * tokens:
-                pause = time.monotonic()
-                curve.append([run.step, run.tokens, round(run.held_out_loss(), 4)])
-                measuring += time.monotonic() - pause
-                left = [point for point in left if point * tokens > run.tokens]
-                continue
-            bar.update(run.step_once(0.0))
-    return {
-        "name": trial.name,
-        "why": trial.why,
-        "changes": trial.changes,
-        "curve": curve,
-        "seconds": round(time.monotonic() - began - measuring, 1),
+    what = {"name": trial.name, "why": trial.why, "changes": trial.changes}
+    return {**what, "curve": curve, "seconds": round(seconds, 1)}
+
+
+def run_comparison(
+    corpus: str | Path,
+    config: str = "mini",
+    *,
+    tokens: float = 5e5,
+    seed: int = 0,
+    device: str | None = None,
+    bf16: bool | None = None,
+    store: str | None = None,
+    download: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Train all of `LADDER` and `ASIDES`; what is finished is kept in the cache until it is stored.
+
+    Parameters
+    ----------
+    corpus : str or Path
+        A text (`find_corpus`).
+    config : str
+        Of `RECIPES`, whose shape all trials have.
+    tokens, seed, bf16
+        As `compare_recipes`; for ``bf16`` None, see `choose_bf16`.
+    device : str, optional
+        See `find_device`.
+    store : str, optional
+        Name of the stored run.
+    download, progress : bool
+
+    Returns
+    -------
+    dict
+        ``settings``; ``ladder``, the number of trials in it; ``recipes``, see `compare_recipes`.
+    """
+    whole = find_recipe(config)
+    shape = {name: getattr(whole, name) for name in ("blocks", "width", "heads", "length")}
+    tokenizer = load_model("minilm", device="cpu").tokenizer
+    text = open_corpus(corpus, tokenizer, whole.length, download=download, progress=progress)
+    place = find_device(device)
+    bf16 = choose_bf16(bf16, place)
+    settings: dict[str, Any] = {
+        "tokens": tokens, "config": config, "shape": shape, "corpus": text.fingerprint,
+        "bf16": bf16, "seed": seed, "device": str(place),
+    }  # fmt: skip
+    # Numbers of another version, or of another meaning, are not used again.
+    key = {**settings, "format": COMPARE_FORMAT, "version": version("bertflow-lite")}
+    kept = KeptResults("pretrain-compare", key)
+    options: dict[str, Any] = {
+        "tokens": tokens, "shape": shape, "seed": seed, "device": place, "bf16": bf16,
+        "progress": progress,
+    }  # fmt: skip
+    found = []
+    for trial in (*LADDER, *ASIDES):
+        name = f"{trial.name} {sorted(dataclasses.asdict(trial.recipe).items())}"
+
+        def train(trial: Trial = trial) -> dict[str, Any]:
+            return compare_recipes(text, tokenizer, trial, **options)
+
+        found.append(kept(name, train))
+    results = {
+        "settings": {
+            **settings,
+            "base": {**LADDER[0].recipe.as_dict(), **shape},
+            "unigram_loss": round(unigram_loss(text), 4),
+        },
+        "ladder": len(LADDER),
+        "recipes": found,
     }
+    if store is not None:
+        _store(store, config, text, seed, place, results)
+        kept.remove()
+    return results
+
+
+def unigram_loss(corpus: PackedCorpus) -> float:
+    """Mean -log p(x) of the held-out pieces under the counts of the whole corpus, in nats."""
+    rows = corpus.rows[-corpus.n_held_out :]
+    pieces = np.bincount(rows.ravel(), minlength=len(corpus.counts)) * (corpus.counts > 0)
+    return float(-(pieces @ unigram_log_p(corpus.counts)) / pieces.sum())
+
+
+def _store(
+    name: str, config: str, corpus: PackedCorpus, seed: int, place: torch.device, results: Any,
+    **more: Any,
+) -> None:  # fmt: skip
+    how = provenance(
+        model=f"pretrain:{config}", fingerprint="trained from scratch", seed=seed,
+        device=str(place), corpus=corpus.fingerprint, **more,
+    )  # fmt: skip
+    store_run("pretraining", name, how, results)
+
+
+# ---- one thing changed --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One thing that is changed.
+
+    Attributes
+    ----------
+    name, why : str
+        What is changed, and what it asks.
+    changes : dict
+        Fields of `Recipe`.
+    text : {"whole", "thinned", "equal"}
+        The corpus; as much of it as is left where all words are equally frequent, drawn at random;
+        or that text itself (`thin_corpus`).
+    """
+
+    name: str
+    why: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    text: str = "whole"
+
+
+VARIANTS = (
+    Variant("as the book's model", "another seed: how much of a curve is chance?"),
+    Variant("no weight decay", "are rare words short because they decay?", {"weight_decay": 0.0}),
+    Variant("heads at random", "does the gift to the heads matter?", {"neighbors": 0.0}),
+    Variant("bias from zero", "BERT's start: does frequency enter the vectors?", {"bias": "zero"}),
+    Variant("no bias", "the paper's equation: frequency has no other place", {"bias": "none"}),
+    Variant("untied", "push and pull on two vectors", {"tied": False}),
+    Variant(
+        "thinned text", "as short and broken as the next, frequencies as usual", text="thinned"
+    ),
+    Variant("equal frequencies", "a world without frequency", text="equal"),
+    Variant(
+        "equal frequencies, bias from zero",
+        "and without a bias that knows which words there are",
+        {"bias": "zero"},
+        "equal",
+    ),
+)
+
+
+def train_variant(
+    corpus: PackedCorpus,
+    tokenizer: Any,
+    variant: Variant,
+    material: Material,
+    *,
+    recipe: Recipe,
+    steps: Sequence[int] = STEPS,
+    each: int = 100,
+    seed: int = 1,
+    device: torch.device | str = "cpu",
+    bf16: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Train one variant for a short while and measure it on its way.
+
+    Parameters
+    ----------
+    corpus, tokenizer
+        As `pretrain`.
+    variant : Variant
+    material : Material
+        Of the *whole* corpus: frequencies are those of the language, whatever text is trained on.
+    recipe : Recipe
+        What the variant changes.
+    steps : sequence of int
+        Where to measure; the last one ends the run.
+    each : int
+        Occurrences of a piece in the text where all are equally frequent (`thin_corpus`).
+    seed, device, bf16
+        As `pretrain`.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    dict
+        ``name``, ``why``, ``changes``, ``text``; ``n_tokens`` and ``n_pieces`` (different ones) of
+        the text; ``snapshots``: a list of what `measure_variant` gives, with ``step``, ``tokens``
+        and ``held_out_loss``; ``seconds`` of training.
+    """
+    text = corpus
+    if variant.text != "whole":
+        text = thin_corpus(corpus, tokenizer, each, equal=variant.text == "equal")
+    changed = dataclasses.replace(recipe, **variant.changes)
+    run = TrainingRun(text, tokenizer, changed, seed=seed, device=device, bf16=bf16)
+
+    def measure() -> dict[str, Any]:
+        at = {
+            "step": run.step,
+            "tokens": run.tokens,
+            "held_out_loss": round(run.held_out_loss(), 4),
+        }
+        with tempfile.TemporaryDirectory() as out:
+            folder = Path(out, f"step-{run.step:09d}")
+            save_model(folder, run.model, tokenizer)
+            return at | measure_variant(folder, material, device=device)
+
+    found, seconds = short_run(
+        run, steps, "step", measure,
+        share=lambda: run.tokens / OF_TOKENS, name=variant.name, progress=progress,
+    )  # fmt: skip
+    out: dict[str, Any] = round_numbers(
+        {
+            **dataclasses.asdict(variant),
+            "n_tokens": text.n_tokens,
+            "n_pieces": int(np.count_nonzero(text.counts)),
+            "snapshots": found,
+            "seconds": seconds,
+        }
+    )
+    return out
+
+
+def measure_variant(
+    folder: Path, material: Material, *, device: torch.device | str = "cpu"
+) -> dict[str, Any]:
+    """Measure what a variant is about: word norms at both ends, terms, cones and scores.
+
+    Returns
+    -------
+    dict
+        ``norm``: rank correlation of a word's norm with its log frequency, ``input`` and
+        ``output`` vectors (one and the same where tied), and ``input_mean``, the mean norm;
+        ``distance``: that of the distance to its neighbors, input vectors; ``words_cosine`` and
+        ``sentences_cosine``; ``terms``: ``log_p_in`` of `measure_terms`; ``sts``: last2avg, by
+        calibrator.
+    """
+    lm = load_language_model(folder, device=device)
+    body = LoadedModel(lm.name, lm.model.base_model, lm.tokenizer, lm.fingerprint)
+    encoder = Encoder(body, max_length=64, cache=False)
+    words = WordEmbeddings.of(encoder, material.words)
+    of_words = measure_words(words, material)
+    ids = np.array(lm.tokenizer.convert_tokens_to_ids(list(words.words)))
+    output = np.linalg.norm(lm.word_vectors.cpu().double().numpy()[ids], axis=1)
+    log_count = np.log(material.word_counts[words.ranks])
+    vectors = encoder.encode(material.pairs.sentences, "last2avg")
+    rows, _ = different_sentences(material.pairs)
+    contexts = select_contexts(collect_at(lm, material.held_out, material.places), N_TERMS)
+    terms = measure_terms(lm, contexts, material.log_p, material.counts)
+    scores = calibrated_scores(vectors, material.pairs)
+    return {
+        "norm": {
+            "input": of_words["norm_log_frequency"]["spearman"],
+            "output": spearman(output, log_count),
+            "input_mean": of_words["norm"],
+        },
+        "distance": -of_words["spearman_distance_rank"],
+        "words_cosine": of_words["mean_cosine"]["estimate"],
+        "sentences_cosine": mean_cosine(vectors[rows]).estimate,
+        "terms": terms["log_p_in"],
+        "sts": {name: values[0] for name, values in scores.items()},
+    }
+
+
+def run_variants(
+    corpus: str | Path,
+    config: str = "mini",
+    *,
+    steps: int = 500,
+    only: Sequence[str] = (),
+    data: str = "stsb",
+    each: int = 100,
+    seed: int = 1,
+    device: str | None = None,
+    bf16: bool | None = None,
+    store: str | None = None,
+    download: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Train `VARIANTS`; each is kept in the cache until all are stored.
+
+    Parameters
+    ----------
+    corpus, config, device, bf16, store, download, progress
+        See `run_comparison`.
+    steps : int
+        Train each so far.
+    only : sequence of str
+        Names of variants; default: all.
+    data : str
+        Set whose validation pairs are scored (`load_validation_pairs`).
+    each, seed
+        See `train_variant`.
+
+    Returns
+    -------
+    dict
+        ``settings``; ``variants``, see `train_variant`.
+
+    Raises
+    ------
+    ValueError
+        If there is no such variant or configuration.
+    """
+    names = [variant.name for variant in VARIANTS]
+    for name in only:
+        if name not in names:
+            raise ValueError(f"there is no variant {name!r}; there are {', '.join(names)}.")
+    recipe = find_recipe(config)
+    tokenizer = load_model("minilm", device="cpu").tokenizer
+    text = open_corpus(corpus, tokenizer, recipe.length, download=download, progress=progress)
+    pairs = load_validation_pairs(data, download=download)
+    material = prepare(text, tokenizer, pairs, least_pairs=1)
+    place = find_device(device)
+    bf16 = choose_bf16(bf16, place)
+    settings: dict[str, Any] = {
+        "recipe": recipe.as_dict(), "each": each, "of_tokens": OF_TOKENS,
+        "steps": sorted({step for step in STEPS if step < steps} | {steps}),
+        "corpus": text.fingerprint, "data": pairs.fingerprint, "set": set_name(pairs),
+        "n_words": len(material.words), "bf16": bf16, "seed": seed, "device": str(place),
+    }  # fmt: skip
+    found, kept = [], []
+    for variant in VARIANTS:
+        if only and variant.name not in only:
+            continue
+        # A file for each, so that several processes can do some each.
+        what = {**settings, "variant": dataclasses.asdict(variant), "format": FORMAT}
+        what["made_by"] = version("bertflow-lite")
+        kept.append(KeptResults("pretrain-variant", what))
+
+        def train(variant: Variant = variant) -> dict[str, Any]:
+            return train_variant(
+                text, tokenizer, variant, material, recipe=recipe, steps=settings["steps"],
+                each=each, seed=seed, device=place, bf16=bool(bf16), progress=progress,
+            )  # fmt: skip
+
+        found.append(kept[-1](variant.name, train))
+    results = {"settings": settings, "variants": found}
+    if store is not None:
+        more: dict[str, Any] = {"data": {pairs.name: pairs.fingerprint}, "max_length": 64}
+        _store(store, config, text, seed, place, results, **more)
+        for one in kept:
+            one.remove()
+    return results
 
 
 def thin_corpus(

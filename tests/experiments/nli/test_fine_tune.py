@@ -33,7 +33,8 @@ from bertflow_lite.experiments.nli.judge import (
     hold_out,
     select_pairs,
 )
-from bertflow_lite.experiments.nli.runs import run_nli, table8
+from bertflow_lite.experiments.nli.runs import run_nli
+from bertflow_lite.experiments.table8 import run_table8
 from bertflow_lite.measures.scores import score_sts
 
 # The vocabulary of the tiny models (conftest.py), but for the two words that give labels away.
@@ -156,7 +157,7 @@ def test_killed_and_resumed(tiny_bert_folder: Path, tmp_path: Path) -> None:
     """Kill the process outright: the same call goes on from the last whole checkpoint."""
     script = (
         "import os, signal, sys; sys.path.insert(0, sys.argv[3])\n"
-        "from test_nli import OPTIONS, toy_pairs\n"
+        "from test_fine_tune import OPTIONS, toy_pairs\n"
         "from bertflow_lite.experiments.nli import fine_tune as nli, trainer as nli_trainer\n"
         "class Killed(nli_trainer._Watch):\n"
         "    def on_step_end(self, args, state, control, **kwargs):\n"
@@ -249,7 +250,7 @@ def test_cut_blocks_refuses(tiny_bert: Encoder, tiny_llama: Encoder) -> None:
 
 
 def test_gradients_are_the_librarys(tiny_bert_folder: Path) -> None:
-    """Without dropout, chunks of like length give the loss and gradients of plain SoftmaxLoss."""
+    """Without dropout, rows of like length give the loss and gradients of plain SoftmaxLoss."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.losses import SoftmaxLoss
 
@@ -283,17 +284,6 @@ def test_gradients_are_the_librarys(tiny_bert_folder: Path) -> None:
     assert gradients[0].keys() == gradients[1].keys() and len(gradients[0]) > 30
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-3, atol=1e-6)
-
-
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 100))
-def test_chunks_cover_each_row_once(lengths: list[int], budget: int) -> None:
-    from bertflow_lite.experiments.nli.trainer import chunks
-
-    groups = list(chunks(torch.tensor(lengths), budget))
-    assert sorted(int(i) for rows, _ in groups for i in rows) == list(range(len(lengths)))
-    for rows, longest in groups:
-        assert max(lengths[int(i)] for i in rows) == longest
-        assert len(rows) == 1 or len(rows) * longest <= budget
 
 
 @given(st.data())
@@ -470,7 +460,7 @@ def test_command_stopped(
 
 
 def test_table8(models: list[Path], own_cache: Path) -> None:
-    results = table8(models, data="mini-sts", layers=("last2avg",), max_length=24, device="cpu")
+    results = run_table8(models, data="mini-sts", layers=("last2avg",), max_length=24, device="cpu")
     rows = {row["row"]: row for row in results["rows"]}
     assert list(rows) == [
         "mean of the last layer",
@@ -496,14 +486,14 @@ def test_table8(models: list[Path], own_cache: Path) -> None:
 
 def test_table8_refuses(models: list[Path], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="different seeds"):
-        table8(models[:1], data="mini-sts")
+        run_table8(models[:1], data="mini-sts")
     with pytest.raises(ValueError, match="different seeds"):
-        table8([models[0], models[0]], data="mini-sts")
+        run_table8([models[0], models[0]], data="mini-sts")
     other = tmp_path / "other"
     other.mkdir()
     record = json.loads((models[1] / "nli.json").read_text())
     (other / "nli.json").write_text(json.dumps(record | {"learning_rate": 1.0}))
     with pytest.raises(ValueError, match=r"more than their seed: learning_rate is 0\.003, 1\.0"):
-        table8([models[0], other], data="mini-sts")
+        run_table8([models[0], other], data="mini-sts")
     with pytest.raises(FileNotFoundError, match=r"nli\.json"):
-        table8([tmp_path, models[0]])
+        run_table8([tmp_path, models[0]])

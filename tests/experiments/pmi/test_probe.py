@@ -242,7 +242,7 @@ def test_head_that_was_not_saved_is_refused(tmp_path: Path) -> None:
     text = (tmp_path / "config.json").read_text().replace("BertModel", "BertForMaskedLM")
     (tmp_path / "config.json").write_text(text)
     _tokenizer(tmp_path, masked=True)
-    with pytest.raises(ValueError, match="lack .* tensors of a .*ForMaskedLM"):
+    with pytest.raises(ValueError, match=r"lack .* tensors of a .*ForMaskedLM"):
         load_language_model(tmp_path)
 
 

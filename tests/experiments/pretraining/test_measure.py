@@ -22,10 +22,7 @@ import bertflow_lite as bf
 from bertflow_lite.cli.common import app
 from bertflow_lite.encoders.language_model import LanguageModel, load_language_model
 from bertflow_lite.experiments.pmi.probe import Contexts
-from bertflow_lite.experiments.pretraining import loop, snapshots
-from bertflow_lite.experiments.pretraining import probe as corpus_pmi
-from bertflow_lite.experiments.pretraining import snapshots as material
-from bertflow_lite.experiments.pretraining import snapshots as runs
+from bertflow_lite.experiments.pretraining import loop, probe, snapshots
 from bertflow_lite.experiments.pretraining.checkpoints import fingerprint_folder, read_training
 from bertflow_lite.experiments.pretraining.corpus import pack_corpus
 from bertflow_lite.experiments.pretraining.probe import (
@@ -39,7 +36,7 @@ from bertflow_lite.experiments.pretraining.probe import (
     neighbor_places,
     select_contexts,
 )
-from bertflow_lite.experiments.pretraining.recipe import RECIPES, make_masked_model
+from bertflow_lite.experiments.pretraining.recipe import RECIPES, make_masked_model, unigram_log_p
 from bertflow_lite.experiments.pretraining.snapshots import align_frames, make_frame, spread_over
 from bertflow_lite.experiments.runs import round_numbers
 
@@ -78,8 +75,8 @@ def run(corpus, tokenizer, tmp_path_factory) -> Path:
 @pytest.fixture
 def small(monkeypatch) -> None:
     """Measure with little of everything."""
-    monkeypatch.setattr(material, "N_CONTEXTS", 60)
-    monkeypatch.setattr(material, "N_LEFT", 20)
+    monkeypatch.setattr(snapshots, "N_CONTEXTS", 60)
+    monkeypatch.setattr(snapshots, "N_LEFT", 20)
     monkeypatch.setattr(snapshots, "N_TERMS", 20)
     monkeypatch.setattr(snapshots, "FLOW_STEPS", 1)
 
@@ -105,16 +102,16 @@ def test_neighbors_are_counted_as_a_dictionary_counts_them(rows, left) -> None:
             if a in left and x not in MARKS:
                 slow[a, x] += 1
     array, chosen = np.array(rows, dtype=np.uint16), np.array(left, dtype=np.int64)
-    fast = corpus_pmi.count_right_neighbors(array, chosen, 9, MARKS)
+    fast = probe.count_right_neighbors(array, chosen, 9, MARKS)
     assert fast.shape == (len(left), 9)
     assert {(left[i], x): n for (i, x), n in np.ndenumerate(fast) if n} == slow
 
 
 def test_blocks_of_rows_add_up(corpus, monkeypatch) -> None:
     left = np.argsort(-corpus.counts)[:5]
-    whole = corpus_pmi.count_right_neighbors(corpus.rows, left, len(corpus.counts), MARKS)
-    monkeypatch.setattr(corpus_pmi, "_BLOCK", 7)
-    parts = corpus_pmi.count_right_neighbors(corpus.rows, left, len(corpus.counts), MARKS)
+    whole = probe.count_right_neighbors(corpus.rows, left, len(corpus.counts), MARKS)
+    monkeypatch.setattr(probe, "_BLOCK", 7)
+    parts = probe.count_right_neighbors(corpus.rows, left, len(corpus.counts), MARKS)
     assert whole.sum() > 100
     assert_array_equal(whole, parts)
 
@@ -124,30 +121,30 @@ def test_blocks_of_rows_add_up(corpus, monkeypatch) -> None:
 )
 def test_left_pieces_are_checked(left, says) -> None:
     with pytest.raises(ValueError, match=says):
-        corpus_pmi.count_right_neighbors(np.zeros((1, 3)), np.array(left), 9, MARKS)
+        probe.count_right_neighbors(np.zeros((1, 3)), np.array(left), 9, MARKS)
 
 
 def test_counts_of_neighbors_are_kept(corpus, own_cache, monkeypatch, caplog) -> None:
     left = np.argsort(-corpus.counts)[:5]
-    first = corpus_pmi.neighbor_counts(corpus, left, MARKS, leave_out=40)
+    first = probe.neighbor_counts(corpus, left, MARKS, leave_out=40)
     (kept,) = (own_cache / "corpus").glob("right-neighbors-*.npz")
     with monkeypatch.context() as patch:
-        patch.setattr(corpus_pmi, "count_right_neighbors", None)
-        again = corpus_pmi.neighbor_counts(corpus, left, MARKS, leave_out=40)
+        patch.setattr(probe, "count_right_neighbors", None)
+        again = probe.neighbor_counts(corpus, left, MARKS, leave_out=40)
     assert_array_equal(first.counts, again.counts)
     kept.write_bytes(kept.read_bytes()[:100])
-    mended = corpus_pmi.neighbor_counts(corpus, left, MARKS, leave_out=40)
+    mended = probe.neighbor_counts(corpus, left, MARKS, leave_out=40)
     assert "made again" in caplog.text
     assert_array_equal(first.counts, mended.counts)
-    other = corpus_pmi.neighbor_counts(corpus, left, MARKS)  # the held-out rows as well
+    other = probe.neighbor_counts(corpus, left, MARKS)  # the held-out rows as well
     assert other.counts.sum() > first.counts.sum()
 
 
 def test_pmi_of_pairs_by_hand() -> None:
     counts = np.array([[0, 30, 10], [5, 0, 25]])
-    found = corpus_pmi.NeighborCounts(np.array([1, 2]), counts)
+    found = probe.NeighborCounts(np.array([1, 2]), counts)
     log_p = np.log([0.2, 0.5, 0.3])
-    pairs = corpus_pmi.frequent_pairs(found, log_p, least=10)
+    pairs = probe.frequent_pairs(found, log_p, least=10)
     assert list(zip(pairs.left, pairs.piece, strict=True)) == [(0, 1), (0, 2), (1, 2)]
     expected = np.log([0.75 / 0.5, 0.25 / 0.3, 25 / 30 / 0.3])
     assert_allclose(pairs.pmi, expected)
@@ -207,7 +204,7 @@ def test_a_model_without_weights_knows_frequencies_only(corpus, tokenizer) -> No
     rows = np.asarray(corpus.rows[-40:], dtype=np.int64)
     places = draw_places(rows, np.array(tokenizer.all_special_ids), 80)
     contexts = collect_at(lm, rows, places)
-    log_p = corpus_pmi.unigram_log_p(corpus.counts)
+    log_p = unigram_log_p(corpus.counts)
     ranks = np.argsort(np.argsort(-corpus.counts, kind="stable"))
     gain = measure_gain(lm, contexts, log_p, ranks)
     assert gain["pmi"] == pytest.approx(0, abs=1e-5)
@@ -236,7 +233,7 @@ def test_the_gain_is_the_loss_of_transformers(corpus, tokenizer, untrained) -> N
             found = untrained.model(seen, attention_mask=mask, labels=labels)
         losses.append(float(found.loss))
         firsts.append(int(found.logits[0, position].argmax()) == int(labels[0, position]))
-    log_p = corpus_pmi.unigram_log_p(corpus.counts)
+    log_p = unigram_log_p(corpus.counts)
     ranks = np.argsort(np.argsort(-corpus.counts, kind="stable"))
     gain = measure_gain(untrained, collect_at(untrained, rows, places), log_p, ranks)
     assert gain["loss"] == pytest.approx(np.mean(losses), abs=1e-5)
@@ -250,7 +247,7 @@ def test_terms_add_up_for_any_model(corpus, tokenizer, untrained) -> None:
     rows = np.asarray(corpus.rows[-40:], dtype=np.int64)
     places = draw_places(rows, np.array(tokenizer.all_special_ids), 30)
     contexts = collect_at(untrained, rows, places)
-    log_p = corpus_pmi.unigram_log_p(corpus.counts)
+    log_p = unigram_log_p(corpus.counts)
     terms = measure_terms(untrained, contexts, log_p, corpus.counts)
     for weights in ("pairs", "joint"):
         assert sum(terms[weights]["shares"].values()) == pytest.approx(1, abs=1e-4)
@@ -278,16 +275,16 @@ def test_a_model_that_knows_the_bigrams_agrees_with_them() -> None:
     h = torch.from_numpy(np.log(p_of[left]) + rng.normal(size=(24, 1))).float()
     contexts = Contexts(h, [""] * 24, np.zeros(24, dtype=int), np.zeros(24, dtype=int))
     a, x = (grid.ravel() for grid in np.indices((8, 30)))
-    pairs = corpus_pmi.NeighborPairs(a, x, np.log(p_of[a, x]) - log_p[x])
+    pairs = probe.NeighborPairs(a, x, np.log(p_of[a, x]) - log_p[x])
     found = compare_neighbors(perfect_guesser(p_of), contexts, left, pairs, log_p)
     assert found["n_pairs"] == 7 * 30 and found["n_left"] == 7 and found["n_contexts"] == 23
     for name in ("spearman", "pearson", "slope", "spearman_halves"):
         assert found[name] == pytest.approx(1, abs=1e-3), name
     assert abs(found["spearman_rarity"]) < 0.5
-    shuffled = corpus_pmi.NeighborPairs(a, x, rng.permutation(pairs.pmi))
+    shuffled = probe.NeighborPairs(a, x, rng.permutation(pairs.pmi))
     wrong = compare_neighbors(perfect_guesser(p_of), contexts, left, shuffled, log_p)
     assert abs(wrong["spearman"]) < 0.2
-    few = corpus_pmi.NeighborPairs(a[:2], x[:2], pairs.pmi[:2])
+    few = probe.NeighborPairs(a[:2], x[:2], pairs.pmi[:2])
     with pytest.raises(ValueError, match="only 2 pairs"):
         compare_neighbors(perfect_guesser(p_of), contexts, left, few, log_p)
 
@@ -350,7 +347,7 @@ def test_positions_spread_over_a_log_scale(n: int, wanted: int) -> None:
 def test_every_snapshot_is_measured(run, corpus, tokenizer, small, own_cache) -> None:
     training = read_training(run)
     pairs = bf.load_sts("mini-sts")
-    found = runs.measure_run(training, corpus, tokenizer, pairs, seeds=2, least_pairs=3)
+    found = snapshots.measure_run(training, corpus, tokenizer, pairs, seeds=2, least_pairs=3)
     json.dumps(found, allow_nan=False)
     assert [one["step"] for one in found["snapshots"]] == [0, 1, 2, 3]
     assert [one["held_out_loss"] for one in found["snapshots"]] == pytest.approx(
@@ -385,7 +382,7 @@ def test_every_snapshot_is_measured(run, corpus, tokenizer, small, own_cache) ->
 
 def test_raw_scores_are_those_of_the_encoder(run, corpus, tokenizer, small, own_cache) -> None:
     pairs = bf.load_sts("mini-sts")
-    known = material.prepare(corpus, tokenizer, pairs, held_out=45, least_pairs=3)
+    known = snapshots.prepare(corpus, tokenizer, pairs, least_pairs=3)
     folder = read_training(run).snapshots[3]
     found = snapshots.measure_snapshot(folder, known)
     x = bf.load_encoder(str(folder), device="cpu").encode(pairs.sentences, "first-last")
@@ -411,16 +408,16 @@ def test_what_was_measured_is_not_measured_again(
             raise KeyboardInterrupt
         return measure(folder, *args, **kwargs)
 
-    monkeypatch.setattr(runs, "measure_snapshot", stop_at_second)
+    monkeypatch.setattr(snapshots, "measure_snapshot", stop_at_second)
     with pytest.raises(KeyboardInterrupt):
-        runs.measure_run(training, corpus, tokenizer, pairs, **options)
-    first = runs.measure_run(training, corpus, tokenizer, pairs, **options)
+        snapshots.measure_run(training, corpus, tokenizer, pairs, **options)
+    first = snapshots.measure_run(training, corpus, tokenizer, pairs, **options)
     assert seen == [f"step-{step:09d}" for step in (0, 1, 1, 2, 3)]
-    monkeypatch.setattr(runs, "measure_snapshot", None)
-    monkeypatch.setattr(runs, "_baselines", None)
-    assert runs.measure_run(training, corpus, tokenizer, pairs, **options) == first
+    monkeypatch.setattr(snapshots, "measure_snapshot", None)
+    monkeypatch.setattr(snapshots, "_baselines", None)
+    assert snapshots.measure_run(training, corpus, tokenizer, pairs, **options) == first
     with pytest.raises(TypeError):
-        runs.measure_run(training, corpus, tokenizer, pairs, resume=False, **options)
+        snapshots.measure_run(training, corpus, tokenizer, pairs, resume=False, **options)
 
 
 def test_a_folder_is_known_by_its_head_too(run, tmp_path: Path) -> None:
@@ -444,33 +441,30 @@ def test_an_unfinished_run_is_measured_on_demand(corpus, tokenizer, tmp_path: Pa
     training = read_training(folder, partial=True)
     assert not training.finished and training.steps == 2
     assert list(training.snapshots) == [0, 1, 2]
-    # What another run left is no record of this one.
-    (folder / "record.json").write_text(json.dumps({**training.settings, "seed": 7}))
-    assert not read_training(folder, partial=True).finished
 
 
 def test_another_corpus_is_refused(run, corpus, tokenizer, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("Something else was written here. " * 40)
     other = pack_corpus(tmp_path / "other.txt", tokenizer, length=TINY.length)
     with pytest.raises(ValueError, match="another text"):
-        runs.measure_run(read_training(run), other, tokenizer, bf.load_sts("mini-sts"))
+        snapshots.measure_run(read_training(run), other, tokenizer, bf.load_sts("mini-sts"))
 
 
 def test_too_small_a_corpus_is_refused(tokenizer, tmp_path: Path) -> None:
     (tmp_path / "small.txt").write_text("A cat sat on the mat. " * 40)
     corpus = pack_corpus(tmp_path / "small.txt", tokenizer, length=TINY.length)
     with pytest.raises(ValueError, match="only 6 words occur"):
-        material.prepare(corpus, tokenizer, bf.load_sts("mini-sts"), held_out=2)
+        snapshots.prepare(corpus, tokenizer, bf.load_sts("mini-sts"))
 
 
 def test_mini_sts_stands_in_for_a_missing_set(tmp_path, own_cache, monkeypatch, caplog) -> None:
     monkeypatch.setenv("BERTFLOW_DATA", str(tmp_path))
-    assert runs.load_validation_pairs("stsb").name == "mini-sts"
+    assert snapshots.load_validation_pairs("stsb").name == "mini-sts"
     assert "scoring on mini-sts instead" in caplog.text
 
 
 def test_real_validation_pairs(real_data) -> None:
-    pairs = runs.load_validation_pairs("stsb")
+    pairs = snapshots.load_validation_pairs("stsb")
     assert (pairs.name, pairs.split, len(pairs)) == ("stsb", "dev", 1500)
 
 

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import os
-import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from typer.testing import CliRunner
 
 import bertflow_lite as bf
 from bertflow_lite import devices as precision
 from bertflow_lite.cli.common import app
 from bertflow_lite.devices import choose_bf16, computes_in_bfloat16
-from bertflow_lite.experiments.pretraining import checkpoints, loop, progress
-from bertflow_lite.experiments.pretraining import loop as training_run
-from bertflow_lite.experiments.pretraining.checkpoints import last_checkpoint, read_training
+from bertflow_lite.encoders.transformer import load_encoder
+from bertflow_lite.experiments.pretraining import checkpoints, loop
+from bertflow_lite.experiments.pretraining.checkpoints import CHECKPOINT, read_training
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, pack_corpus, split_sentences
 from bertflow_lite.experiments.pretraining.recipe import RECIPES, attention_on
+from bertflow_lite.experiments.resume import stop_requested
 
 TINY = RECIPES["tiny"]
 
@@ -82,7 +81,7 @@ def test_a_finished_run_is_not_trained_again(corpus, tokenizer, tmp_path, monkey
 
 def test_what_was_killed_before_it_tidied_up_is_finished(corpus, tokenizer, tmp_path) -> None:
     train(corpus, tokenizer, tmp_path / "run")
-    (tmp_path / "run" / "unfinished" / "checkpoints" / "step-000000001").mkdir(parents=True)
+    (tmp_path / "run" / "unfinished").mkdir()
     assert not train(corpus, tokenizer, tmp_path / "run").trained
     assert not (tmp_path / "run" / "unfinished").exists()
 
@@ -108,30 +107,26 @@ def test_without_its_model_a_run_is_not_finished(corpus, tokenizer, tmp_path: Pa
     assert train(corpus, tokenizer, tmp_path / "run").trained
 
 
-def test_a_finished_run_with_other_settings_is_called_finished(corpus, tokenizer, tmp_path) -> None:
+def test_a_run_with_other_settings_is_kept(corpus, tokenizer, tmp_path) -> None:
     train(corpus, tokenizer, tmp_path / "run")
-    says = r"a finished run lies in 'run', trained with another seed, tokens\..*--overwrite"
+    says = r"another seed \(0, now 1\), tokens \(2000, now 3000\)\..*--overwrite"
     with pytest.raises(ValueError, match=says):
         train(corpus, tokenizer, tmp_path / "run", tokens=3000, seed=1)
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(KeyboardInterrupt):
         train(corpus, tokenizer, tmp_path / "run", on_snapshot=stopped_at(1))
-    with pytest.raises(
-        ValueError, match=r"an unfinished run lies in 'run', begun with another see"
-    ):
+    with pytest.raises(ValueError, match=r"another run lies in 'run', begun with another seed"):
         train(corpus, tokenizer, tmp_path / "run", seed=1)
 
 
-def test_the_record_of_an_earlier_run_finishes_no_other(corpus, tokenizer, tmp_path: Path) -> None:
-    """Also where the two differ in their length only."""
+def test_overwrite_begins_another_run(corpus, tokenizer, tmp_path: Path) -> None:
+    """Also one that is stopped: nothing of the finished one before is taken for its own."""
     train(corpus, tokenizer, tmp_path / "run", tokens=1000)
-    kept = (tmp_path / "run" / "record.json").read_bytes()
     with pytest.raises(KeyboardInterrupt):
         train(corpus, tokenizer, tmp_path / "run", tokens=9000, overwrite=True,
               on_snapshot=stopped_at(2))  # fmt: skip
-    assert not (tmp_path / "run" / "record.json").exists()
-    (tmp_path / "run" / "record.json").write_bytes(kept)  # as an older version left it
-    assert not read_training(tmp_path / "run", partial=True).finished
+    training = read_training(tmp_path / "run", partial=True)
+    assert not training.finished and list(training.snapshots) == [0, 1, 2]
     assert train(corpus, tokenizer, tmp_path / "run", tokens=9000).tokens >= 9000
 
 
@@ -143,22 +138,6 @@ def test_the_command_says_that_it_is_done(text: Path, tmp_path: Path) -> None:
     assert first.stdout == second.stdout
     assert "holds this run already" in second.stderr and "--overwrite" in second.stderr
     assert "holds this run already" not in first.stderr
-
-
-def test_two_processes_agree_that_it_is_done(text: Path, tmp_path: Path) -> None:
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m",
-        "bertflow_lite", "pretrain", "--corpus", text, "--config", "tiny", "--tokens", "2000",
-        "--threads", "1", "--device", "cpu", "--out", tmp_path / "run",
-    ]  # fmt: skip
-    first, second = (
-        subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(2)
-    )
-    assert second.stderr.count("holds this run already") == 1
-    assert second.stdout == first.stdout
-    assert first.stderr.count("step 3:") == 1  # one of them speaks
-    other = subprocess.run([*command, "--seed", "1"], capture_output=True, text=True, check=False)
-    assert other.returncode != 0 and "a finished run lies in" in other.stderr
 
 
 # ---- hardware -----------------------------------------------------------------------------------
@@ -199,7 +178,7 @@ def test_a_run_that_moves_to_other_hardware_says_so(
         train(corpus, tokenizer, out, bf16=None, on_snapshot=stopped_at(1))
     assert json.loads((out / "settings.json").read_text())["bf16"] is False
     hardware(monkeypatch, True)
-    with pytest.raises(ValueError, match=r"another bf16\. It was begun with --no-bf16;.*hardware"):
+    with pytest.raises(ValueError, match=r"another bf16 \(False, now True\)"):
         train(corpus, tokenizer, out, bf16=None)
     assert train(corpus, tokenizer, out, bf16=False).trained
 
@@ -222,116 +201,113 @@ def test_the_command_leaves_it_to_the_hardware(text: Path, tmp_path: Path, monke
 
 def test_attention_is_eager_on_a_cpu_only(corpus, tokenizer, tmp_path: Path, monkeypatch) -> None:
     assert [attention_on(kind) for kind in ("cpu", "cuda", "mps")] == ["eager", "sdpa", "sdpa"]
-    settings = (corpus, tokenizer, TINY, tmp_path, 0, torch.device("cpu"), False, 9, None)
-    assert training_run.TrainingRun(*settings).model.config._attn_implementation == "eager"
-    monkeypatch.setattr(training_run, "attention_on", lambda kind: "sdpa")
-    fused = training_run.TrainingRun(*settings)
+    settings = (corpus, tokenizer, TINY)
+    assert loop.TrainingRun(*settings).model.config._attn_implementation == "eager"
+    monkeypatch.setattr(loop, "attention_on", lambda kind: "sdpa")
+    fused = loop.TrainingRun(*settings)
     assert fused.model.config._attn_implementation == "sdpa"
     monkeypatch.undo()
-    plain = training_run.TrainingRun(*settings)
+    plain = loop.TrainingRun(*settings)
     assert fused.held_out_loss() == pytest.approx(plain.held_out_loss(), abs=1e-4)
 
 
 # ---- power, kills and damage --------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
-def test_files_lie_on_the_disk_before_they_get_their_name(
-    corpus, tokenizer, tmp_path, monkeypatch
-) -> None:
-    synced: list[str] = []
-    put: list[tuple[str, set[str]]] = []
-    put_folder, fsync = checkpoints.put_folder, os.fsync
-
-    def note(handle: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
-        fsync(handle)
-
-    def check(scratch: Path, folder: Path) -> None:
-        missing = {str(path) for path in (scratch, *scratch.rglob("*"))} - set(synced)
-        put.append((folder.name, missing))
-        put_folder(scratch, folder)
-
-    monkeypatch.setattr(os, "fsync", note)
-    monkeypatch.setattr(checkpoints, "put_folder", check)
-    with pytest.raises(KeyboardInterrupt):
-        train(corpus, tokenizer, tmp_path / "run", on_snapshot=stopped_at(1))
-    names = [name for name, _ in put]
-    assert names == ["step-000000000", "step-000000001", "step-000000001"]  # the last: checkpoint
-    assert all(missing == set() for _, missing in put)
-    train(corpus, tokenizer, tmp_path / "run")
-    assert put[-1] == ("final", set())
-    assert str(tmp_path / "run" / "record.json") in synced
-
-
 def test_what_a_kill_left_behind_is_swept(corpus, tokenizer, tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train(corpus, tokenizer, out, on_snapshot=stopped_at(1))
-    for place in (out, out / "snapshots", out / "unfinished" / "checkpoints"):
-        (place / ".new-abc" / "whole").mkdir(parents=True)
-        (place / ".new-abc" / "whole" / "model.safetensors").write_bytes(b"half")
+    for place in (out, out / "snapshots"):
+        (place / ".new" / "more").mkdir(parents=True)
+        (place / ".new" / "model.safetensors").write_bytes(b"half")
+    (out / CHECKPOINT).with_suffix(".new").write_bytes(b"half")
+    done = train(corpus, tokenizer, out)
+    assert not list(out.rglob("*.new")) and not list(out.rglob("more"))
+    assert load_encoder(out / "final", device="cpu").dim == TINY.width and done.trained
+
+
+def test_a_checkpoint_is_whole_or_the_one_before(corpus, tokenizer, tmp_path, monkeypatch) -> None:
+    """The disk is full while the second one is written: the first one is gone on from."""
+    out, save = tmp_path / "run", checkpoints.save_file
     with pytest.raises(KeyboardInterrupt):
-        train(corpus, tokenizer, out, on_snapshot=stopped_at(2))
-    assert not list(out.rglob(".new-*"))
+        train(corpus, tokenizer, out, on_snapshot=stopped_at(1))
+    before = (out / CHECKPOINT).read_bytes()
+
+    def full(tensors: Any, path: Path, **options: Any) -> None:
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "save_file", full)
+    with pytest.raises(OSError, match="No space"):
+        train(corpus, tokenizer, out, checkpoint_seconds=0)
+    assert (out / CHECKPOINT).read_bytes() == before
+    monkeypatch.setattr(checkpoints, "save_file", save)
+    plain = train(corpus, tokenizer, tmp_path / "plain")
+    np.testing.assert_allclose(train(corpus, tokenizer, out).loss, plain.loss, atol=2e-4)
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json"])
-@pytest.mark.parametrize("how", ["cut", "gone"])
+@pytest.mark.parametrize("kept", [0, 7, 0.5, 0.999])
 def test_a_damaged_checkpoint_says_what_to_do(
-    file: str, how: str, corpus, tokenizer, tmp_path: Path
+    kept: float, corpus, tokenizer, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train(corpus, tokenizer, out, on_snapshot=stopped_at(1))
-    checkpoint = last_checkpoint(out / "unfinished" / "checkpoints")
-    assert checkpoint is not None
-    if how == "cut":
-        content = (checkpoint / file).read_bytes()
-        (checkpoint / file).write_bytes(content[: len(content) // 2])
-    else:
-        (checkpoint / file).unlink()
-    says = r"checkpoint step-000000001 of 'run' is damaged .*delete the folder run/unfinished"
+    content = (out / CHECKPOINT).read_bytes()
+    size = int(kept if kept >= 1 else kept * len(content))
+    (out / CHECKPOINT).write_bytes(content[:size])
+    says = r"checkpoint of 'run' is damaged .*delete the folder run/unfinished"
     with pytest.raises(ValueError, match=says):
         train(corpus, tokenizer, out)
     shutil.rmtree(out / "unfinished")
     assert train(corpus, tokenizer, out).trained
 
 
+def test_a_second_process_is_sent_away(corpus, tokenizer, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(corpus, tokenizer, out, on_snapshot=stopped_at(1))
+    with FileLock(out / "unfinished" / "lock"), pytest.raises(ValueError, match="another process"):
+        train(corpus, tokenizer, out)
+
+
+def test_a_second_signal_acts_at_once() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def ask_twice() -> None:
+        with stop_requested() as stopped:
+            signal.raise_signal(signal.SIGINT)
+            assert stopped.is_set()
+            signal.raise_signal(signal.SIGINT)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ask_twice()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 # ---- watching -----------------------------------------------------------------------------------
 
 
-def test_lines_tell_where_a_bar_cannot(text: Path, tmp_path: Path) -> None:
+def test_a_bar_that_is_no_terminal_is_written_seldom(text: Path, tmp_path: Path) -> None:
+    """A log of a long run has a line a minute, not ten a second."""
     base = ["pretrain", "--corpus", text, "--config", "tiny", "--tokens", "2000", "--device", "cpu"]
     told, quiet = (
         CliRunner().invoke(app, [str(word) for word in (*base, "--out", tmp_path / name, *option)])
         for name, option in (("a", []), ("b", ["--no-progress"]))
     )
     assert told.exit_code == quiet.exit_code == 0
-    lines = [line for line in told.stderr.splitlines() if line.startswith("step")]
-    assert [line.split(":")[0] for line in lines][:4] == ["step 1", "step 2", "step 3", "step 5"]
-    shape = r"step [\d,]+: [\d,]+ tokens \(\d+%\), loss \d+\.\d{3}, [\d,]+ tokens a second"
-    assert all(re.fullmatch(shape, line) for line in lines)
-    assert "step" not in quiet.stderr
-
-
-def test_a_line_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    run = SimpleNamespace(step=1, tokens=100, seconds=1.0, running=5.0)
-    said: list[str] = []
-    told = progress.Progress(run, None, False, said.append)
-    for now in (10.0, 59.0, 61.0, 80.0, 122.0):  # noqa: B007 (the clock reads it)
-        told.update(10, 0.5, snapshot=False)
-    told.update(10, 0.5, snapshot=True)
-    told.close()
-    assert len(said) == 3 and "(50%)" in said[0]
+    assert "tok/s" in told.stderr and told.stderr.count("\r") <= 2
+    assert "tok/s" not in quiet.stderr
 
 
 # ---- comparing ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["bertflow_lite.__version__", "FORMAT"])
+@pytest.mark.parametrize("what", ["version", "COMPARE_FORMAT"])
 def test_a_comparison_of_another_version_is_not_used(
     what: str, text: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,11 +324,10 @@ def test_a_comparison_of_another_version_is_not_used(
     monkeypatch.setattr(compare, "compare_recipes", pretend)
     command = ["pretrain-compare", "--corpus", str(text), "--config", "tiny", "--device", "cpu"]
     first = CliRunner().invoke(app, command)
-    assert first.exit_code == 130 and "held-out loss 9.000, 1 s" in first.stderr
+    assert first.exit_code == 130 and "finished recipes are in the cache" in first.stderr
     assert CliRunner().invoke(app, command).exit_code == 0
     assert trained[3:5] == [trained[2], trial_after(trained[2])]  # two were kept
-    name = what if "." in what else "bertflow_lite.experiments.pretraining.variants.COMPARE_FORMAT"
-    monkeypatch.setattr(name, "other" if "." in what else 99)
+    monkeypatch.setattr(compare, what, (lambda _: "other") if what == "version" else 99)
     trained.clear()
     CliRunner().invoke(app, command)
     assert trained[0] == compare.LADDER[0].name  # none was

@@ -21,7 +21,6 @@ from bertflow_lite.experiments.pretraining import snapshots, variants
 from bertflow_lite.experiments.pretraining.checkpoints import save_model
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, pack_corpus
 from bertflow_lite.experiments.pretraining.loop import TrainingRun
-from bertflow_lite.experiments.pretraining.peers import Peers
 from bertflow_lite.experiments.pretraining.recipe import RECIPES, Recipe, make_masked_model
 from bertflow_lite.experiments.pretraining.snapshots import prepare
 from bertflow_lite.experiments.pretraining.variants import (
@@ -57,7 +56,7 @@ def corpus(text, tokenizer) -> PackedCorpus:
 
 @pytest.fixture(scope="module")
 def material(corpus, tokenizer):
-    return prepare(corpus, tokenizer, bf.load_sts("mini-sts"), held_out=60, least_pairs=1)
+    return prepare(corpus, tokenizer, bf.load_sts("mini-sts"), least_pairs=1)
 
 
 @pytest.fixture
@@ -123,9 +122,7 @@ def test_a_bias_starts_where_the_recipe_says(corpus, tokenizer) -> None:
         model = make_masked_model(recipe, tokenizer, corpus.counts, 0)
         start = model.get_output_embeddings().bias.detach().clone()
         assert bool(start.any()) == (bias == "log p")
-        training = TrainingRun(
-            corpus, tokenizer, recipe, Path("unused"), 0, torch.device("cpu"), False, 60, Peers()
-        )
+        training = TrainingRun(corpus, tokenizer, recipe)
         for _ in range(3):
             training.step_once(0.0)
         moved = training.model.get_output_embeddings().bias.detach()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import lzma
 import socket
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hub_stand_in import Hub, stand_in, unfinished
 from typer.testing import CliRunner
 
-from bertflow_lite.cli.common import app
+from bertflow_lite.cli import app
 from bertflow_lite.experiments.pretraining import corpus as wikipedia
 from bertflow_lite.experiments.pretraining.corpus import (
     clean_article,
@@ -23,9 +23,6 @@ from bertflow_lite.experiments.pretraining.corpus import (
     read_paragraphs,
     wikipedia_text,
 )
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from test_hub import Hub, stand_in, unfinished
 
 __all__ = ["stand_in"]  # a fixture
 
@@ -116,10 +113,10 @@ def test_a_hub_that_vanishes_leaves_no_text_and_finished_files_stay(
 
 
 def test_an_interruption_leaves_no_half_text(dump: Hub, tmp_path: Path, monkeypatch) -> None:
-    def stop(number: int, download: bool) -> Path:
+    def stop(number: int, *options: bool) -> Path:
         if number:
             raise KeyboardInterrupt
-        return fetch(number, download)
+        return fetch(number, *options)
 
     fetch = wikipedia._shard
     with monkeypatch.context() as patch:

@@ -1,0 +1,41 @@
+"""How the tests themselves are run: fewer examples unless all are asked for, files kept whole."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@settings(max_examples=40)
+@given(st.integers())
+def test_some_examples(number: int) -> None:
+    assert isinstance(number, int)
+
+
+def test_a_quarter_of_the_examples_is_tried(request: pytest.FixtureRequest) -> None:
+    every = request.config.getoption("--hypothesis-profile") == "all"
+    found = test_some_examples._hypothesis_internal_use_settings.max_examples
+    assert found == (40 if every else 10)
+
+
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="for a worker of several")
+def test_a_worker_has_one_thread() -> None:
+    import torch
+
+    assert torch.get_num_threads() == 1
+
+
+def test_long_files_and_those_that_are_spread_exist() -> None:
+    code = "import conftest as c; print(*c.SPREAD, *c.LONG_FIRST)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT / "tests", capture_output=True, text=True, check=True
+    )
+    assert [name for name in done.stdout.split() if not (ROOT / name).is_file()] == []
