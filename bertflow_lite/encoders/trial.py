@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from bertflow_lite.encoders.pooling import pad_tokens, pool
 from bertflow_lite.files import write_text
 
-__all__ = ["Trial", "all_states", "try_model"]
+__all__ = ["Trial", "all_states", "padding_token", "stated_limit", "try_model"]
 
 logger = logging.getLogger(__name__)
 SHORT = "It rained."
@@ -140,7 +140,7 @@ def _try(name: str, model: Any, tokenizer: Any) -> Trial:
     if main != "input_ids":
         raise ValueError(f"{kind} is no text model: it reads {main}, not the tokens of a sentence.")
     _check_rows(name, model, tokenizer)
-    stated = _stated_limit(model, tokenizer)
+    stated = stated_limit(model, tokenizer)
     most = min(MOST_TOKENS, stated or MOST_TOKENS)
     rows = [
         tokenizer(text, truncation=True, max_length=most)["input_ids"] for text in (SHORT, LONG)
@@ -237,7 +237,7 @@ def _check_rows(name: str, model: Any, tokenizer: Any) -> None:
         )
 
 
-def _stated_limit(model: Any, tokenizer: Any) -> int | None:
+def stated_limit(model: Any, tokenizer: Any) -> int | None:
     """Give the tokens that configuration and tokenizer allow; XLNet writes -1 for no limit."""
     config = model.config.get_text_config()
     stated = (getattr(config, "max_position_embeddings", None), tokenizer.model_max_length)
