@@ -9,6 +9,7 @@ length, together and each alone, show it in a moment.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import logging
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 SHORT = "It rained."
 LONG = "A man who had played the guitar all day put it on a chair, and the dog sat down beside it."
 MOST_TOKENS = 48
+# What models of images, sounds and pages read.
+NO_TEXT = ("pixel_values", "visual_feats", "input_features", "input_values", "bbox")
 FORMAT = 1  # part of the kept file's name: a change of what is tried must not read old files
 _known: dict[str, Trial] = {}
 
@@ -204,6 +207,12 @@ def _run(
     except (torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as error:  # whatever a model of an unknown kind runs into
+        wanted = [name for name in NO_TEXT if name in inspect.signature(model.forward).parameters]
+        if wanted:
+            raise ValueError(
+                f"{kind} is no text model: beside tokens it wants {', '.join(wanted)}. Its text "
+                "part can be loaded if it is saved by itself."
+            ) from error
         said = str(error).strip().splitlines()
         raise ValueError(
             f"{kind} cannot read a sentence as a text model does: {said[0] if said else error!r}"
