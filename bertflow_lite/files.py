@@ -217,8 +217,8 @@ READ_WHOLE = 256 * 2**20
 # Rows read at a time of one that is larger.
 BLOCK_ROWS = 4096
 # Mapped pages count as memory of the process: they are given back after this many single rows,
-# each of which brings up to 64 kB of the file along.
-ROWS_AT_HAND = 1024
+# each of which brings along up to 2 MB of the file.
+ROWS_AT_HAND = 256
 
 
 class MappedRows:
@@ -230,9 +230,12 @@ class MappedRows:
         Memory-mapped.
     """
 
-    def __init__(self, array: NDArray[Any]) -> None:
+    def __init__(self, array: np.memmap[Any, Any]) -> None:
         self.array = array
-        self._taken = 0
+        # Single rows are read from the file itself: mapped, each would bring much else along.
+        # Not where the array is a view of a part, or has changes of its own (mode "c").
+        direct = array.mode == "r" and isinstance(array.base, mmap.mmap)
+        self._file = array.filename if direct and array.flags.c_contiguous else None
 
     def __len__(self) -> int:
         return len(self.array)
@@ -246,10 +249,18 @@ class MappedRows:
 
     def take(self, rows: NDArray[np.intp]) -> NDArray[Any]:
         """Give the rows with these numbers."""
-        found: NDArray[Any] = self.array[rows]
-        self._taken += len(rows)
-        if self._taken >= ROWS_AT_HAND:
-            self._taken = 0
+        array = self.array
+        found = np.empty((len(rows), array.shape[1]), array.dtype)
+        if self._file is not None:
+            with open(self._file, "rb", buffering=0) as file:
+                for row, place in zip(found, rows.tolist(), strict=True):
+                    file.seek(array.offset + place * row.nbytes)
+                    if file.readinto(row.data) != row.nbytes:
+                        raise ValueError(f"{self._file!r} was cut while it was read.")
+            return found
+        for start in range(0, len(rows), ROWS_AT_HAND):
+            part = slice(start, start + ROWS_AT_HAND)
+            found[part] = array[rows[part]]
             self._release()
         return found
 
@@ -288,6 +299,8 @@ def map_rows(x: Any) -> MappedRows | NDArray[Any] | None:
     ValueError
         If it is no ``.npy`` file of numbers, or was cut.
     """
+    if isinstance(x, MappedRows):
+        return x
     if isinstance(x, str | os.PathLike):
         path = Path(x)
         if not path.is_file():

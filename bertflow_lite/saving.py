@@ -29,6 +29,8 @@ __all__ = ["Arrays", "Savable", "describe", "make_again", "read_file", "write_fi
 FORMAT = "bertflow-lite"
 FORMAT_VERSION = 1
 LARGEST_HEADER = 16 * 2**20  # bytes of JSON; a real one has a few thousand
+# Whose classes a file may name; one that somebody derives of them it may not.
+ROOMS = (f"{__package__}.calibrators.", f"{__package__}.encoders.")
 # What JSON gives for a setting of each annotation (an int will do for a float).
 JSON_TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
@@ -75,8 +77,8 @@ class Arrays:
 class Savable:
     """A class whose fitted objects can be put into a file and made again.
 
-    A subclass says its state in `_get_state` and takes it back in `_set_state`.  Those of this
-    package register themselves; a file can name no other class.
+    A subclass says its state in `_get_state` and takes it back in `_set_state`.  Those of
+    `ROOMS` register themselves; a file can name no other class.
     """
 
     kinds: ClassVar[dict[str, type[Savable]]] = {}
@@ -85,7 +87,7 @@ class Savable:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if cls.__module__.startswith(__package__ + ".") and not cls.__name__.startswith("_"):
+        if cls.__module__.startswith(ROOMS) and not cls.__name__.startswith("_"):
             Savable.kinds[cls.__name__] = cls
 
     def _get_settings(self) -> dict[str, Any]:

@@ -4,15 +4,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
 from accelerate import PartialState
 
 import bertflow_lite as bf
 
 source = Path(sys.argv[1])
-model, layers = (*sys.argv[2:], "minilm", "4")[:2]
-state = PartialState()
+model, layers, max_length = sys.argv[2:] or ("minilm", "4", "64")
+state = PartialState(cpu=not torch.cuda.is_available())
 sentences = source.read_text(encoding="utf-8").splitlines()
-encoder = bf.load_encoder(model, device=str(state.device))
+encoder = bf.load_encoder(model, max_length=int(max_length), device=str(state.device))
 with state.split_between_processes(list(range(len(sentences)))) as mine:
     vectors = encoder.encode([sentences[i] for i in mine], int(layers))
 np.save(source.with_suffix(f".{state.process_index}.npy"), vectors)
