@@ -13,29 +13,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from tabulate import tabulate
 
-from bertflow_lite.cli.common import (
-    WRITERS,
-    Aggregation,
-    AsJson,
-    Calibrators,
-    Device,
-    Download,
-    LayerChoices,
-    MaxLength,
-    Model,
-    Progress,
-    Resume,
-    Seeds,
-    Sets,
-    StoreAs,
-    Threads,
-    app,
-    clear_errors,
-    deliver,
-    open_encoder,
-    set_threads,
-    split_names,
-)
+from bertflow_lite.cli import common
+from bertflow_lite.cli.common import app, clear_errors
 
 __all__ = ["EXPERIMENTS", "Experiment", "Functions", "find_experiment"]
 
@@ -217,20 +196,20 @@ Store = Annotated[bool, typer.Option(help="Store the run as data/results/tableN/
 def table(
     number: Annotated[int, typer.Argument(help="1, 2, 3, 4, 5, 6 or 8, as in the paper.")],
     model: Models,
-    seeds: Seeds = 3,
+    seeds: common.Seeds = 3,
     layers: MoreLayers = [],  # noqa: B006 (typer copies it)
     data: SomeSets = None,
-    max_length: MaxLength = 64,
-    device: Device = None,
-    threads: Threads = None,
+    max_length: common.MaxLength = 64,
+    device: common.Device = None,
+    threads: common.Threads = None,
     nli_sentences: NliSentences = None,
     name: Name = None,
     store: Store = True,
-    resume: Resume = True,
+    resume: common.Resume = True,
     out: Annotated[Path | None, typer.Option(help="Write the table: .json, .md, .tex.")] = None,
-    as_json: AsJson = False,
-    download: Download = False,
-    progress: Progress = True,
+    as_json: common.AsJson = False,
+    download: common.Download = False,
+    progress: common.Progress = True,
 ) -> None:
     """Run one of the paper's tables on a model, beside the paper's numbers."""
     options = dict(locals()) | {"strict": True}
@@ -242,20 +221,20 @@ def table(
 def figure(
     number: Annotated[int, typer.Argument(help="1 or 2, as in the paper.")],
     model: Models,
-    seeds: Seeds = 1,
+    seeds: common.Seeds = 1,
     layers: MoreLayers = [],  # noqa: B006
     data: SomeSets = None,
-    max_length: MaxLength = 64,
-    device: Device = None,
-    threads: Threads = None,
+    max_length: common.MaxLength = 64,
+    device: common.Device = None,
+    threads: common.Threads = None,
     nli_sentences: NliSentences = None,
     name: Name = None,
     store: Store = True,
-    resume: Resume = True,
+    resume: common.Resume = True,
     out: Annotated[Path | None, typer.Option(help="Write it: .html (interactive), .json.")] = None,
-    as_json: AsJson = False,
-    download: Download = False,
-    progress: Progress = True,
+    as_json: common.AsJson = False,
+    download: common.Download = False,
+    progress: common.Progress = True,
 ) -> None:
     """Measure what one of the paper's figures shows on a model, and draw it."""
     options = dict(locals()) | {"strict": True}
@@ -266,18 +245,18 @@ def figure(
 @app.command(name="all")
 def run_all(
     model: Models,
-    seeds: Seeds = 3,
+    seeds: common.Seeds = 3,
     layers: MoreLayers = [],  # noqa: B006
     data: SomeSets = None,
-    max_length: MaxLength = 64,
-    device: Device = None,
-    threads: Threads = None,
+    max_length: common.MaxLength = 64,
+    device: common.Device = None,
+    threads: common.Threads = None,
     nli_sentences: NliSentences = None,
     name: Name = None,
     store: Store = True,
-    resume: Resume = True,
-    download: Download = False,
-    progress: Progress = True,
+    resume: common.Resume = True,
+    download: common.Download = False,
+    progress: common.Progress = True,
 ) -> None:
     """Run every table and figure that makes sense for a model, one after the other.
 
@@ -321,7 +300,7 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
         raise ValueError(f"{kind} {number} is about one model; --model was given more than once.")
     if options["nli_sentences"] is not None and options["strict"] and not experiment.fits_nli:
         raise ValueError(f"{experiment.name} has no flow (NLI): --nli-sentences is not for it.")
-    set_threads(options["threads"])
+    common.set_threads(options["threads"])
     results, how, kept = (_run_several if several else _run_encoder)(experiment, options)
     text = json.dumps({"how": how, "results": results}, indent=1, ensure_ascii=False)
     if out is not None:
@@ -330,7 +309,7 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
         elif experiment.draw is not None:
             write_text(out, experiment.draw(results).to_html())  # plotly.js inside: works offline
         else:
-            write_text(out, experiment.format(results, WRITERS[out.suffix]) + "\n")
+            write_text(out, experiment.format(results, common.WRITERS[out.suffix]) + "\n")
     name = options["name"] or how["model"]
     if options["store"]:
         store_run(experiment.name, name, how, results)
@@ -355,12 +334,12 @@ def _run_encoder(
     chosen = RunOptions(
         seeds=options["seeds"],
         layers=options["layers"],
-        data=split_names(options["data"]) if options["data"] is not None else None,
+        data=common.split_names(options["data"]) if options["data"] is not None else None,
         nli_sentences=options["nli_sentences"] if experiment.fits_nli else None,
         download=options["download"],
         progress=options["progress"] and sys.stderr.isatty(),
     )
-    encoder = open_encoder(
+    encoder = common.open_encoder(
         model, options["max_length"], options["device"], None, options["download"]
     )
     kept = open_kept(experiment.name, encoder, chosen)
@@ -417,8 +396,8 @@ def _name(model: str) -> str:
 
 @app.command()
 def ablation(
-    model: Model = "minilm",
-    layers: LayerChoices = ["last2avg"],  # noqa: B006
+    model: common.Model = "minilm",
+    layers: common.LayerChoices = ["last2avg"],  # noqa: B006
     data: Annotated[
         str | None, typer.Option(help="Sets, by commas. Default: stsb,sick-r; all seven in a test.")
     ] = None,
@@ -440,14 +419,14 @@ def ablation(
     compare: Annotated[
         str | None, typer.Option(help="Stored runs, by commas: print their means, run nothing.")
     ] = None,
-    seeds: Seeds = 3,
-    max_length: MaxLength = 64,
-    device: Device = None,
-    threads: Threads = None,
-    store: StoreAs = None,
-    resume: Resume = True,
-    as_json: AsJson = False,
-    download: Download = False,
+    seeds: common.Seeds = 3,
+    max_length: common.MaxLength = 64,
+    device: common.Device = None,
+    threads: common.Threads = None,
+    store: common.StoreAs = None,
+    resume: common.Resume = True,
+    as_json: common.AsJson = False,
+    download: common.Download = False,
 ) -> None:
     """Change the flow part by part, on validation sets: paper against released code."""
     with clear_errors():
@@ -461,7 +440,7 @@ def ablation(
         from bertflow_lite.experiments.runs import load_run, provenance
 
         if compare is not None:
-            stored = {name: load_run("ablation", name) for name in split_names(compare)}
+            stored = {name: load_run("ablation", name) for name in common.split_names(compare)}
             averages = summary.average_models(
                 {name: run["results"]["rows"] for name, run in stored.items()}
             )
@@ -469,13 +448,13 @@ def ablation(
                 json.dumps(averages, indent=1) if as_json else summary.format_models(averages)
             )
             return
-        sets = split_names(data) if data else list(runs.TEST_DATA if test else runs.DATA)
-        wanted = ["whiten"] if test else split_names(parts) if parts else []
+        sets = common.split_names(data) if data else list(runs.TEST_DATA if test else runs.DATA)
+        wanted = ["whiten"] if test else common.split_names(parts) if parts else []
         variants = runs.find_variants(wanted, dropout=dropout)
         if test:
             variants = [variant for variant in variants if variant.part == "whiten"]
         splits = {name: load_sts(name, None if test else "dev", download=download) for name in sets}
-        encoder = open_encoder(model, max_length, device, threads, download)
+        encoder = common.open_encoder(model, max_length, device, threads, download)
         settings: dict[str, Any] = {
             "layers": layers,
             "parts": parts,
@@ -519,7 +498,7 @@ def ablation(
             seconds=round(kept.seconds),
             cpu_seconds=round(kept.cpu_seconds),
         )
-        show = deliver("ablation", how, results, store, as_json)
+        show = common.deliver("ablation", how, results, store, as_json)
         kept.remove()
         if show and test:
             typer.echo(summary.format_test(results["rows"]))
@@ -544,20 +523,20 @@ def controls(
     model: Annotated[
         str, typer.Option(help="random-bert-WIDTHxBLOCKS, or any other model.")
     ] = "random-bert-384x6",
-    layers: LayerChoices = ["last"],  # noqa: B006
-    data: Sets = REAL_SETS,
-    calibrate: Calibrators = "none,sn,natsv:1,whiten,whiten:128,flow",
+    layers: common.LayerChoices = ["last"],  # noqa: B006
+    data: common.Sets = REAL_SETS,
+    calibrate: common.Calibrators = "none,sn,natsv:1,whiten,whiten:128,flow",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, ...: weights and flows.")] = 3,
     control: Annotated[
         str, typer.Option(help="pretraining: the model that has learned nothing.")
     ] = "random-bert-384x6",
     control_layers: Annotated[str, typer.Option(help="pretraining: its layer choice.")] = "1",
     control_seeds: Annotated[int, typer.Option(min=1, help="pretraining: its seeds.")] = 5,
-    aggregation: Aggregation = "all",
-    device: Device = None,
-    threads: Threads = None,
-    store: StoreAs = None,
-    download: Download = False,
+    aggregation: common.Aggregation = "all",
+    device: common.Device = None,
+    threads: common.Threads = None,
+    store: common.StoreAs = None,
+    download: common.Download = False,
 ) -> None:
     """Compare with encoders that have learned nothing: random weights, and counted words."""
     with clear_errors():
@@ -568,10 +547,10 @@ def controls(
 
         if what not in WHAT:
             raise ValueError(f"--what is {what!r}; it must be one of {', '.join(WHAT)}.")
-        set_threads(threads)
+        common.set_threads(threads)
         system = runs.System(model, tuple(layers), seeds)
-        targets = [sts_target(name, download=download) for name in split_names(data)]
-        calibrators = split_names(calibrate)
+        targets = [sts_target(name, download=download) for name in common.split_names(data)]
+        calibrators = common.split_names(calibrate)
         progress = sys.stderr.isatty()
         options: dict[str, Any] = {"device": device, "download": download, "progress": progress}
         settings: dict[str, Any] = {"layers": layers, "calibrators": calibrators}
@@ -609,7 +588,7 @@ def controls(
             fit_on="target",
             data={target.pairs.name: target.pairs.fingerprint for target in targets},
         )
-        deliver("controls", how, results, store, as_json=False)
+        common.deliver("controls", how, results, store, as_json=False)
         for title, part in (results if isinstance(results, dict) else {what: results}).items():
             rows = [{key: _short(value) for key, value in row.items()} for row in part]
             typer.echo(f"\n{title}")
