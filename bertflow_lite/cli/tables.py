@@ -37,8 +37,6 @@ class Experiment:
         ``"table2"``, ``"figure1"`` ...: also the folder of its stored runs.
     title : str
         What it shows.
-    load : callable
-        Imports and gives its functions: torch takes seconds, for which `--help` shall not wait.
     several : bool
         Whether it is about several models at once (Table 8).
     transformers_only : bool
@@ -49,7 +47,6 @@ class Experiment:
 
     name: str
     title: str
-    load: Callable[[], Functions]
     several: bool = False
     transformers_only: bool = False
     fits_nli: bool = False
@@ -64,91 +61,39 @@ class Experiment:
         """Its number in the paper."""
         return int(self.name[-1])
 
-    @property
-    def run(self) -> Callable[..., dict[str, Any]]:
-        """The function that measures."""
-        return self.load().run
+    def load(self) -> Functions:
+        """Import its functions: torch takes seconds, for which `--help` shall not wait."""
+        from bertflow_lite.experiments import figure1, table1, table4, table5, table6, table8
+        from bertflow_lite.experiments import tables2_3 as sts
+        from bertflow_lite.figures.flows import draw_figure1
+        from bertflow_lite.figures.spelling import draw_figure2
 
-    @property
-    def format(self) -> Callable[..., str]:
-        """The function that lays the result out as text."""
-        return self.load().format
-
-    @property
-    def draw(self) -> Callable[..., Any] | None:
-        """The function that makes a Plotly figure of the result, where there is one."""
-        return self.load().draw
-
-
-def _table1() -> Functions:
-    from bertflow_lite.experiments.table1 import format_table1, run_table1
-
-    return Functions(run_table1, format_table1)
-
-
-def _table2() -> Functions:
-    from bertflow_lite.experiments.tables2_3 import format_table2, run_table2
-
-    return Functions(run_table2, format_table2)
-
-
-def _table3() -> Functions:
-    from bertflow_lite.experiments.tables2_3 import format_table3, run_table3
-
-    return Functions(run_table3, format_table3)
-
-
-def _table4() -> Functions:
-    from bertflow_lite.experiments.table4 import format_table4, run_table4
-
-    return Functions(run_table4, format_table4)
-
-
-def _table5() -> Functions:
-    from bertflow_lite.experiments.table5 import format_table5, run_table5
-
-    return Functions(run_table5, format_table5)
-
-
-def _table6() -> Functions:
-    from bertflow_lite.experiments.table6 import format_table6, run_table6
-
-    return Functions(run_table6, format_table6)
-
-
-def _table8() -> Functions:
-    from bertflow_lite.experiments.table8 import format_table8, run_table8
-
-    return Functions(run_table8, format_table8)
-
-
-def _figure1() -> Functions:
-    from bertflow_lite.experiments.figure1 import format_figure1, run_figure1
-    from bertflow_lite.figures.flows import draw_figure1
-
-    return Functions(run_figure1, format_figure1, draw_figure1)
-
-
-def _figure2() -> Functions:
-    from bertflow_lite.experiments.table6 import format_figure2, run_figure2
-    from bertflow_lite.figures.spelling import draw_figure2
-
-    return Functions(run_figure2, format_figure2, draw_figure2)
+        return {
+            "table1": Functions(table1.run_table1, table1.format_table1),
+            "table2": Functions(sts.run_table2, sts.format_table2),
+            "table3": Functions(sts.run_table3, sts.format_table3),
+            "table4": Functions(table4.run_table4, table4.format_table4),
+            "table5": Functions(table5.run_table5, table5.format_table5),
+            "table6": Functions(table6.run_table6, table6.format_table6),
+            "table8": Functions(table8.run_table8, table8.format_table8),
+            "figure1": Functions(figure1.run_figure1, figure1.format_figure1, draw_figure1),
+            "figure2": Functions(table6.run_figure2, table6.format_figure2, draw_figure2),
+        }[self.name]
 
 
 EXPERIMENTS: dict[str, Experiment] = {
     one.name: one
     for one in (
-        Experiment("table1", "word embeddings by word frequency", _table1, transformers_only=True),
-        Experiment("table2", "seven STS sets, no NLI supervision", _table2, fits_nli=True),
-        Experiment("table3", "seven STS sets, encoder fine-tuned on NLI", _table3,
+        Experiment("table1", "word embeddings by word frequency", transformers_only=True),
+        Experiment("table2", "seven STS sets, no NLI supervision", fits_nli=True),
+        Experiment("table3", "seven STS sets, encoder fine-tuned on NLI",
                    transformers_only=True, fits_nli=True),
-        Experiment("table4", "QNLI validation, AUC of the cosine", _table4, fits_nli=True),
-        Experiment("table5", "calibration baselines on STS-B", _table5),
-        Experiment("table6", "similarity and edit distance", _table6),
-        Experiment("table8", "STS-B over several NLI models", _table8, several=True),
-        Experiment("figure1", "embedding space and latent space", _figure1),
-        Experiment("figure2", "similarity against edit distance", _figure2),
+        Experiment("table4", "QNLI validation, AUC of the cosine", fits_nli=True),
+        Experiment("table5", "calibration baselines on STS-B"),
+        Experiment("table6", "similarity and edit distance"),
+        Experiment("table8", "STS-B over several NLI models", several=True),
+        Experiment("figure1", "embedding space and latent space"),
+        Experiment("figure2", "similarity against edit distance"),
     )
 }  # fmt: skip
 """The paper's tables and figures; its Table 7 lists settings (`flow_calibrator.PRESETS`)."""
@@ -301,15 +246,16 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
     if options["nli_sentences"] is not None and options["strict"] and not experiment.fits_nli:
         raise ValueError(f"{experiment.name} has no flow (NLI): --nli-sentences is not for it.")
     common.set_threads(options["threads"])
+    functions = experiment.load()
     results, how, kept = (_run_several if several else _run_encoder)(experiment, options)
     text = json.dumps({"how": how, "results": results}, indent=1, ensure_ascii=False)
     if out is not None:
         if out.suffix == ".json":
             write_text(out, text + "\n")
-        elif experiment.draw is not None:
-            write_text(out, experiment.draw(results).to_html())  # plotly.js inside: works offline
+        elif functions.draw is not None:
+            write_text(out, functions.draw(results).to_html())  # plotly.js inside: works offline
         else:
-            write_text(out, experiment.format(results, common.WRITERS[out.suffix]) + "\n")
+            write_text(out, functions.format(results, common.WRITERS[out.suffix]) + "\n")
     name = options["name"] or how["model"]
     if options["store"]:
         store_run(experiment.name, name, how, results)
@@ -319,7 +265,7 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
         typer.echo(text)
         return
     typer.echo(f"{how['model']}: {experiment.title} ({how['seconds']:.0f} s)\n")
-    typer.echo(experiment.format(results))
+    typer.echo(functions.format(results))
     if options["store"]:
         typer.echo(f"\nstored as {experiment.name}/{name.replace('/', '--')}.json in data/results")
 
@@ -347,7 +293,7 @@ def _run_encoder(
         kept.remove()
     if kept.found:
         typer.echo(f"going on from {kept.found} finished parts of an earlier run", err=True)
-    results = experiment.run(encoder, replace(chosen, keep=kept))
+    results = experiment.load().run(encoder, replace(chosen, keep=kept))
     how = provenance(
         model=_name(model),
         fingerprint=encoder.fingerprint,
@@ -368,7 +314,7 @@ def _run_several(
     from bertflow_lite.experiments.runs import provenance
 
     started, worked = time.perf_counter(), time.process_time()
-    results = experiment.run(
+    results = experiment.load().run(
         options["model"],
         max_length=options["max_length"],
         device=options["device"],
