@@ -116,16 +116,10 @@ def _show_warning(
 @contextlib.contextmanager
 def clear_errors() -> Iterator[None]:
     """Turn an error that the user can mend into one line and exit code 1; warnings are lines."""
-    with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
-        with _clear_errors():
-            yield
-
-
-@contextlib.contextmanager
-def _clear_errors() -> Iterator[None]:
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            yield
     except BrokenPipeError:
         # The reader of our output, such as `head`, has seen enough. Nothing more may be written,
         # not even by the interpreter as it ends.
@@ -153,13 +147,7 @@ def _way_out(error: BaseException) -> str:
 
 
 def check_place(out: Path) -> None:
-    """Make the folder that a result is to lie in, and see before the work that it can be written.
-
-    Raises
-    ------
-    OSError
-        If it cannot.
-    """
+    """Make the folder that a result is to lie in; an OSError before the work if it cannot be."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=out.parent):
         pass

@@ -14,13 +14,7 @@ from tabulate import tabulate
 from bertflow_lite.cli import common
 from bertflow_lite.cli.common import app, clear_errors
 
-__all__ = [
-    "Pipeline",
-    "encode_texts",
-    "layers_of",
-    "warn_of_nothing_known",
-    "write_array",
-]
+__all__ = ["Pipeline", "encode_texts", "layers_of", "warn_of_nothing_known", "write_array"]
 
 SentenceFile = Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")]
 MaybeModel = Annotated[
@@ -269,14 +263,8 @@ def export(
 class Pipeline:
     """An encoder with its layers and, where a file is named, a saved calibrator.
 
-    Parameters
-    ----------
-    file : Path or None
-        Of a pipeline that `fit` wrote, or of a calibrator alone.
-    model, layers, max_length
-        None takes what the file says or, without one, the defaults.
-    device, threads, download
-        As on the command line.
+    The file is that of a pipeline that `fit` wrote, or of a calibrator alone.  Where model, layers
+    or max_length are None, the file or, without one, the defaults say them.
     """
 
     def __init__(
@@ -339,13 +327,7 @@ class Pipeline:
 
 
 def layers_of(encoder: Any, layers: str | None, default: Any = "last2avg") -> Any:
-    """Give the layer choice, or None for word vectors, which have no layers.
-
-    Raises
-    ------
-    ValueError
-        If layers of word vectors are asked for.
-    """
+    """Give the layer choice, or None for word vectors, which have no layers."""
     from bertflow_lite.encoders.transformer import Encoder
 
     if isinstance(encoder, Encoder):

@@ -29,27 +29,13 @@ class Functions(NamedTuple):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure of the paper.
+    """One table or figure of the paper."""
 
-    Attributes
-    ----------
-    name : str
-        ``"table2"``, ``"figure1"`` ...: also the folder of its stored runs.
-    title : str
-        What it shows.
-    several : bool
-        Whether it is about several models at once (Table 8).
-    transformers_only : bool
-        Whether it says nothing about word vectors.
-    fits_nli : bool
-        Whether a flow is fitted on NLI sentences.
-    """
-
-    name: str
+    name: str  # "table2", "figure1" ...: also the folder of its stored runs
     title: str
-    several: bool = False
-    transformers_only: bool = False
-    fits_nli: bool = False
+    several: bool = False  # about several models at once (Table 8)
+    transformers_only: bool = False  # says nothing about word vectors
+    fits_nli: bool = False  # a flow is fitted on NLI sentences
 
     @property
     def kind(self) -> str:
@@ -100,13 +86,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def find_experiment(kind: str, number: int) -> Experiment:
-    """Give ``EXPERIMENTS[kind + number]``.
-
-    Raises
-    ------
-    ValueError
-        If the paper has no such table or figure, naming those there are.
-    """
+    """Give ``EXPERIMENTS[kind + number]``; a ValueError names those that the paper has."""
     name = f"{kind}{number}"
     if name not in EXPERIMENTS:
         there = [one.removeprefix(kind) for one in EXPERIMENTS if one.startswith(kind)]
