@@ -41,6 +41,12 @@ def _at_work(threads: int | None, kept: str) -> Iterator[None]:
             raise typer.Exit(130) from None
 
 
+def _options(given: dict[str, Any], *own: str) -> dict[str, Any]:
+    """Give what a command passes on: all but its own options; bars only where somebody looks."""
+    passed = {name: value for name, value in given.items() if name not in own}
+    return passed | {"progress": given["progress"] and sys.stderr.isatty()}
+
+
 @app.command()
 def nli(
     model: Annotated[
@@ -80,31 +86,13 @@ def nli(
     Stopped by Ctrl-C or SIGTERM, it keeps a checkpoint; the same command then goes on from there.
     The paper's setting: --model bert-base-uncased --download, with all of SNLI and MNLI.
     """
+    options = _options(locals(), "threads", "as_json", "store")
     with _at_work(threads, "the same command goes on from the last checkpoint"):
         from bertflow_lite.devices import find_device
         from bertflow_lite.experiments.nli.runs import run_nli
         from bertflow_lite.experiments.runs import provenance
 
-        results = run_nli(
-            model,
-            out,
-            sts=sts,
-            keep_blocks=keep_blocks,
-            seed=seed,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            warmup=warmup,
-            validation=validation,
-            limit=limit,
-            classifier_bias=classifier_bias,
-            max_length=max_length,
-            checkpoint_steps=checkpoint_steps,
-            overwrite=overwrite,
-            device=device,
-            download=download,
-            progress=progress and sys.stderr.isatty(),
-        )
+        results = run_nli(**options)
         record = results["record"]
         how = provenance(
             model=record["base"],
@@ -233,20 +221,11 @@ def pretrain_compare(
 
     Each finished recipe is kept in the cache: stopped, the same command goes on from there.
     """
+    options = _options(locals(), "threads")
     with _at_work(threads, "finished recipes are in the cache"):
         from bertflow_lite.experiments.pretraining.variants import run_comparison
 
-        results = run_comparison(
-            corpus,
-            config,
-            tokens=tokens,
-            seed=seed,
-            device=device,
-            bf16=bf16,
-            store=store,
-            download=download,
-            progress=progress and sys.stderr.isatty(),
-        )
+        results = run_comparison(**options)
         found = results["recipes"]
         rows = [[one["name"], *(loss for _, _, loss in one["curve"])] for one in found]
         head = ["recipe", *(f"{seen:,}" for _, seen, _ in found[0]["curve"])]
@@ -284,6 +263,7 @@ def pretrain_measure(
 
     Each snapshot's numbers are kept in the cache: stopped, the same command goes on from there.
     """
+    options = _options(locals(), "threads")
     with _at_work(threads, "measured snapshots are in the cache"):
         from bertflow_lite.experiments.pretraining.snapshots import measure_folder
 
@@ -291,20 +271,7 @@ def pretrain_measure(
             raise ValueError(f"--out {out.name}: the ending must be .json.")
         if out is not None:
             common.check_place(out)
-        results = measure_folder(
-            run,
-            corpus,
-            name=name,
-            data=data,
-            out=out,
-            partial=partial,
-            seeds=seeds,
-            least_pairs=least_pairs,
-            resume=resume,
-            device=device,
-            download=download,
-            progress=progress and sys.stderr.isatty(),
-        )
+        results = measure_folder(**options)
         calibrators = list(results["settings"]["calibrators"])
         head = ["step", "loss", "norm ~ log p", "words cos", "sentences cos", "PMI", "~ corpus"]
         rows = []
@@ -348,23 +315,11 @@ def pretrain_variants(
     several processes can each do some (--only) before one command stores them all.  With --only,
     --store stores those that are named.
     """
+    options = _options(locals() | {"only": only or ()}, "threads")
     with _at_work(threads, "finished variants are in the cache"):
         from bertflow_lite.experiments.pretraining.variants import run_variants
 
-        results = run_variants(
-            corpus,
-            config,
-            steps=steps,
-            only=only or (),
-            data=data,
-            each=each,
-            seed=seed,
-            device=device,
-            bf16=bf16,
-            store=store,
-            download=download,
-            progress=progress and sys.stderr.isatty(),
-        )
+        results = run_variants(**options)
         head = ["variant", "step", "loss", "norm ~ log p", "output norm ~ log p", "words cos"]
         rows = []
         for one in results["variants"]:

@@ -381,11 +381,6 @@ def weight_slider(
     -------
     plotly.graph_objects.Figure
 
-    Raises
-    ------
-    ValueError
-        If there is no width, or a weight is missing.
-
     Examples
     --------
     >>> fig = weight_slider({64: {"measured": [1, 0.2], "predicted": [1, 0.3]}}, [1, 100])

@@ -186,11 +186,6 @@ def recipe_curves(run: Mapping[str, Any], *, title: str = "") -> go.Figure:
     plotly.graph_objects.Figure
         For `plots.show`.  The axis ends above the first recipe's start and all ends; a curve that
         begins higher comes in from above.
-
-    Raises
-    ------
-    ValueError
-        If there is no recipe, or one has no point after its first step.
     """
     recipes = run["recipes"]
     ladder = run.get("ladder", len(recipes))
@@ -424,11 +419,6 @@ def variant_curves(run: Mapping[str, Any], *, title: str = "") -> go.Figure:
     -------
     plotly.graph_objects.Figure
         Five panels; a menu for the groups.
-
-    Raises
-    ------
-    ValueError
-        If the run lacks a variant that is drawn.
     """
     found = {one["name"]: one["snapshots"] for one in run["variants"]}
     if missing := {name for group in GROUPS.values() for _, name, _ in group} - set(found):
@@ -479,11 +469,6 @@ def start_curves(
     -------
     plotly.graph_objects.Figure
         Six panels.
-
-    Raises
-    ------
-    ValueError
-        If the runs have no step in common.
     """
     kept = [{one["step"]: one for one in run["snapshots"]} for run in runs.values()]
     steps = sorted(set.intersection(*(set(found) for found in kept)))
