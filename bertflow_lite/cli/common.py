@@ -14,7 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 
@@ -102,23 +102,13 @@ def warn(text: str) -> None:
     typer.echo(f"warning: {' '.join(text.split())}", err=True)
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    warn(str(message))  # the file and line of a warning are nothing to a user of commands
-
-
 @contextlib.contextmanager
 def clear_errors() -> Iterator[None]:
     """Turn an error that the user can mend into one line and exit code 1; warnings are lines."""
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            # The file and line of a warning are nothing to a user of commands.
+            warnings.showwarning = lambda message, *_, **__: warn(str(message))
             yield
     except BrokenPipeError:
         # The reader of our output, such as `head`, has seen enough. Nothing more may be written,

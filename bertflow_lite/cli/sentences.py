@@ -14,8 +14,6 @@ from tabulate import tabulate
 from bertflow_lite.cli import common
 from bertflow_lite.cli.common import app, clear_errors
 
-__all__ = ["Pipeline", "encode_texts", "layers_of", "warn_of_nothing_known", "write_array"]
-
 SentenceFile = Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")]
 MaybeModel = Annotated[
     str | None, typer.Option(help="Encoder; default: the one that the calibrator was fitted for.")
@@ -128,7 +126,10 @@ def encode(
 ) -> None:
     """Turn sentences into vectors, calibrated or raw, and write them as a .npy array."""
     with clear_errors():
+        import numpy as np
+
         from bertflow_lite.datasets.own_files import read_sentences
+        from bertflow_lite.files import replacing
 
         if out.suffix != ".npy":
             raise ValueError(f"--out {out.name}: the ending must be .npy.")
@@ -140,7 +141,8 @@ def encode(
         raw = pipe.raw(list(found.sentences))
         warn_of_nothing_known(pipe.encoder, raw)
         vectors = pipe.calibrated(raw)
-        write_array(out, vectors)
+        with replacing(out) as file:  # a reader sees the old file or the new one, never a part
+            np.save(file, vectors, allow_pickle=False)
         typer.echo(f"{out.name}: {vectors.shape[0]} x {vectors.shape[1]}, {vectors.dtype}")
 
 
@@ -321,10 +323,6 @@ class Pipeline:
         """Calibrate vectors, if there is a calibrator."""
         return vectors if self.calibrator is None else self.calibrator.transform(vectors)
 
-    def __call__(self, texts: list[str]) -> Any:
-        """Encode and calibrate."""
-        return self.calibrated(self.raw(texts))
-
 
 def layers_of(encoder: Any, layers: str | None, default: Any = "last2avg") -> Any:
     """Give the layer choice, or None for word vectors, which have no layers."""
@@ -356,16 +354,6 @@ def encode_texts(encoder: Any, texts: list[str], layers: Any) -> Any:
     if layers is None:
         return encoder.encode(texts, progress=progress)
     return encoder.encode(texts, layers, progress=progress)
-
-
-def write_array(path: Path, vectors: Any) -> None:
-    """Write a .npy file so that a reader sees the old file or the new one, never a part."""
-    import numpy as np
-
-    from bertflow_lite.files import replacing
-
-    with replacing(path) as file:
-        np.save(file, vectors, allow_pickle=False)
 
 
 @app.command(rich_help_panel=common.SENTENCES)

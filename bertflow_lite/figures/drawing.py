@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from textwrap import wrap
 from typing import Any
 
@@ -16,10 +15,8 @@ from bertflow_lite.figures.plots import (
     BELOW,
     PALETTE,
     Look,
-    looks_of,
     make_menu,
     make_slider,
-    name_method,
 )
 
 __all__ = [
@@ -28,7 +25,6 @@ __all__ = [
     "add_histograms",
     "draw",
     "error_bars",
-    "grouped_bars",
     "lay_out",
     "legend_rows",
     "place_title",
@@ -104,16 +100,6 @@ def shares_of(values: ArrayLike, edges: NDArray[np.float64], digits: int = 3) ->
     """Give the percent of cosines in each bin."""
     count, _ = np.histogram(np.clip(np.asarray(values), -1, 1), edges)
     return np.round(100 * count / count.sum(), digits)
-
-
-def grouped_bars(
-    groups: list[str], methods: Sequence[str], heights: list[list[float | None]]
-) -> go.Figure:
-    """Draw bars: a group for each of ``groups``, a color for each method."""
-    fig = go.Figure()
-    for method, look, values in zip(methods, looks_of(methods).values(), heights, strict=False):
-        add_bars(fig, replace(look, name=name_method(method)), groups, values)
-    return fig.update_layout(barmode="group")
 
 
 def whiskers(intervals: Iterable[Sequence[Any]], *, digits: int = 4) -> Any:

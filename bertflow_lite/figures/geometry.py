@@ -75,10 +75,9 @@ def plot_table1(tables: Mapping[str, Mapping[str, Any]], *, k: int = 3) -> go.Fi
             hover = "rank %{x}<br>%{customdata:.2f}"
             place = {"row": 1, "col": column}
             draw(fig, look, _BIN_NAMES, y, hover, "lines+markers", size=9, **more, **place)
-    lay_out(fig, "Table 1, relative to the most frequent words", height=460)
+    lay_out(fig, "Table 1, relative to the most frequent words", height=460, margin_t=80)
     fig.update_xaxes(title_text="rank of word frequency", col=2)
-    fig.update_yaxes(title_text="relative to the first bin", col=1)
-    return fig.update_layout(margin_t=80)
+    return fig.update_yaxes(title_text="relative to the first bin", col=1)
 
 
 def plot_word_norms(words: Mapping[str, Any]) -> go.Figure:
@@ -150,9 +149,8 @@ def plot_layers(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> go.Figure:
             place = {"row": panel // 2 + 1, "col": panel % 2 + 1}
             hover = "layer %{x}: %{y:.3g}"
             draw(fig, look, at, y, hover, "lines+markers", size=6, **more, **place)
-    lay_out(fig, "Layer by layer", height=620)
-    fig.update_xaxes(title_text=_LAYER, row=2)
-    return fig.update_layout(margin_t=80)
+    lay_out(fig, "Layer by layer", height=620, margin_t=80)
+    return fig.update_xaxes(title_text=_LAYER, row=2)
 
 
 def plot_first_token(
@@ -182,10 +180,9 @@ def plot_first_token(
         look, at = Look(name, name, PALETTE[color], mark), list(range(len(values)))
         place = {"row": 1, "col": column}
         draw(fig, look, at, values, "layer %{x}: %{y:.4g}", "lines+markers", size=7, **place)
-    lay_out(fig, "One token closes the cone", _LAYER)
+    lay_out(fig, "One token closes the cone", _LAYER, margin_t=80)
     fig.update_yaxes(type="log", title_text="norm", col=1)
-    fig.update_yaxes(title_text="Spearman x 100", col=2)
-    return fig.update_layout(margin_t=80)
+    return fig.update_yaxes(title_text="Spearman x 100", col=2)
 
 
 def plot_spectra(calibrated: Mapping[str, Mapping[str, Any]]) -> go.Figure:

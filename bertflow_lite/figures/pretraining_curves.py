@@ -1,12 +1,14 @@
 """Figures of a small BERT that learns: its words, and what it knows of them, step by step.
 
-Each function takes the results of a stored run (``data/results/pretraining``), as `measure_run`
-gives them, and gives a Plotly figure whose menu works in a page without a kernel.
+Where not said otherwise, ``run`` is the results of a stored run (``data/results/pretraining``), as
+`measure_run` gives them.  Each function gives a Plotly figure whose menu works in a page without a
+kernel.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -51,7 +53,6 @@ def word_curves(run: Run, *, title: str = "") -> go.Figure:
     Parameters
     ----------
     run : mapping
-        Results of a stored run.
     title : str, default ""
 
     Returns
@@ -98,7 +99,6 @@ def meaning_curves(run: Run, *, title: str = "") -> go.Figure:
     Parameters
     ----------
     run : mapping
-        Results of a stored run.
     title : str, default ""
 
     Returns
@@ -141,7 +141,6 @@ def term_curves(run: Run, *, title: str = "") -> go.Figure:
     Parameters
     ----------
     run : mapping
-        Results of a stored run.
     title : str, default ""
 
     Returns
@@ -228,7 +227,6 @@ def space_explorer(run: Run, *, title: str = "") -> go.Figure:
     Parameters
     ----------
     run : mapping
-        Results of a stored run.
     title : str, default ""
 
     Returns
@@ -263,7 +261,6 @@ def score_curves(run: Run, *, title: str = "") -> go.Figure:
     Parameters
     ----------
     run : mapping
-        Results of a stored run.
     title : str, default ""
 
     Returns
@@ -300,7 +297,6 @@ def spectrum_lines(run: Run, *, every: int = 3, title: str = "") -> go.Figure:
     Parameters
     ----------
     run : mapping
-        Results of a stored run.
     every : int, default 3
         Show each third snapshot, counted from the last one; and the first.
     title : str, default ""
@@ -364,10 +360,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _deviation(values: Sequence[float]) -> Value:
-    if len(values) < 2:
-        return None
-    middle = sum(values) / len(values)
-    return round(math.sqrt(sum((v - middle) ** 2 for v in values) / (len(values) - 1)), 3)
+    return round(statistics.stdev(values), 3) if len(values) > 1 else None
 
 
 def _minus(a: Value, b: Value) -> Value:
