@@ -16,8 +16,6 @@ from tabulate import tabulate
 from bertflow_lite.cli import common
 from bertflow_lite.cli.common import app, clear_errors
 
-__all__ = ["EXPERIMENTS", "Experiment", "Functions", "find_experiment"]
-
 
 class Functions(NamedTuple):
     """What measures an experiment, lays its result out as text, and draws it if it is a figure."""

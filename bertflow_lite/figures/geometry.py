@@ -11,6 +11,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.figures.drawing import draw, lay_out, whiskers
 from bertflow_lite.figures.plots import PALETTE, Look, add_slider, looks_of, series, short_name
 
@@ -26,20 +27,13 @@ __all__ = [
     "plot_word_similarity",
 ]
 
-# Table 1 of the paper (BERT-base); its last bin is printed "[5K, 1K)" and means [5K, 10K).
+_PRINTED = load_paper_table(1)
 PAPER_TABLE1: dict[str, Any] = {
-    "norm": [0.95, 1.04, 1.22, 1.45],
-    "distance": {
-        "3": [0.77, 0.93, 1.16, 1.30],
-        "5": [0.83, 0.99, 1.22, 1.34],
-        "7": [0.87, 1.04, 1.26, 1.37],
-    },
-    "dot": {
-        "3": [0.73, 0.92, 1.20, 1.63],
-        "5": [0.73, 0.91, 1.19, 1.61],
-        "7": [0.72, 0.90, 1.17, 1.60],
-    },
+    "norm": _PRINTED["mean_l2_norm"],
+    "distance": _PRINTED["mean_knn_l2_dist"],
+    "dot": _PRINTED["mean_knn_dot_product"],
 }
+"""Table 1 of the paper (BERT-base)."""
 # Two panels stand side by side on a phone, too.
 _LAYER = "layer (0 is the<br>embedding layer)"
 _BIN_NAMES = ["0 to 99", "100 to 499", "500 to 4,999", "5,000 to 9,999"]

@@ -302,8 +302,7 @@ def draw_table6(
     -------
     plotly.graph_objects.Figure
     """
-    titles = {"edit_distance": "", "edit_distance_given_length": ", at equal length"}
-    axis = "Spearman x 100 with edit distance" + choose(titles, measure, "measure")
+    choose(_MEASURES, measure, "measure")  # an error names those there are
     chosen = choose(results["sets"], data, "data")
     wanted = layers or results["settings"]["layers"][0]
     shown = ("none", "sn", "whiten", "flow", "bag of words", "tf-idf")
@@ -331,7 +330,7 @@ def draw_table6(
     gold = next(row for row in chosen["rows"] if row["calibrator"] == "gold")
     fig.add_vline(x=gold[measure]["estimate"], line=_GOLD)
     title = f"Words or meaning, layers {wanted}<br><sup>dotted: the gold scores themselves</sup>"
-    return lay_out(fig, title, axis, "Spearman x 100 with the gold score", height=520)
+    return lay_out(fig, title, _axis(measure), "Spearman x 100 with the gold score", height=520)
 
 
 def _scatter_layout(
