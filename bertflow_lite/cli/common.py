@@ -14,7 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 
@@ -102,30 +102,14 @@ def warn(text: str) -> None:
     typer.echo(f"warning: {' '.join(text.split())}", err=True)
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    warn(str(message))  # the file and line of a warning are nothing to a user of commands
-
-
 @contextlib.contextmanager
 def clear_errors() -> Iterator[None]:
     """Turn an error that the user can mend into one line and exit code 1; warnings are lines."""
-    with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
-        with _clear_errors():
-            yield
-
-
-@contextlib.contextmanager
-def _clear_errors() -> Iterator[None]:
     try:
-        yield
+        with warnings.catch_warnings():
+            # The file and line of a warning are nothing to a user of commands.
+            warnings.showwarning = lambda message, *_, **__: warn(str(message))
+            yield
     except BrokenPipeError:
         # The reader of our output, such as `head`, has seen enough. Nothing more may be written,
         # not even by the interpreter as it ends.
@@ -153,13 +137,7 @@ def _way_out(error: BaseException) -> str:
 
 
 def check_place(out: Path) -> None:
-    """Make the folder that a result is to lie in, and see before the work that it can be written.
-
-    Raises
-    ------
-    OSError
-        If it cannot.
-    """
+    """Make the folder that a result is to lie in; an OSError before the work if it cannot be."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=out.parent):
         pass

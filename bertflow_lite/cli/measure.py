@@ -10,37 +10,13 @@ from typing import Annotated, Any
 import typer
 from tabulate import tabulate
 
-from bertflow_lite.cli.common import (
-    MEASURE,
-    WRITERS,
-    Aggregation,
-    AsJson,
-    Calibrators,
-    Device,
-    Download,
-    LayerChoices,
-    MaxLength,
-    Model,
-    Progress,
-    Seed,
-    Seeds,
-    Sets,
-    StoreAs,
-    Threads,
-    app,
-    check_place,
-    clear_errors,
-    deliver,
-    open_encoder,
-    say_json,
-    split_names,
-    to_csv,
-)
+from bertflow_lite.cli import common
+from bertflow_lite.cli.common import app, clear_errors
 
 
-@app.command(rich_help_panel=MEASURE)
+@app.command(rich_help_panel=common.MEASURE)
 @clear_errors()
-def info(as_json: AsJson = False) -> None:
+def info(as_json: common.AsJson = False) -> None:
     """Show models and data sets: where each was found, or how to get it."""
     from bertflow_lite import __version__
     from bertflow_lite.datasets.catalog import list_datasets
@@ -68,28 +44,28 @@ def info(as_json: AsJson = False) -> None:
     typer.echo(tabulate(lines, ["data", "pairs", "here", "where, or how to get it"]))
 
 
-@app.command(rich_help_panel=MEASURE)
+@app.command(rich_help_panel=common.MEASURE)
 def sts(
-    model: Model,
-    layers: LayerChoices = ["last2avg"],  # noqa: B006 (typer copies it)
-    data: Sets = "mini-sts",
-    calibrate: Calibrators = "none,sn,whiten,flow",
+    model: common.Model,
+    layers: common.LayerChoices = ["last2avg"],  # noqa: B006 (typer copies it)
+    data: common.Sets = "mini-sts",
+    calibrate: common.Calibrators = "none,sn,whiten,flow",
     split: Annotated[str | None, typer.Option(help="Split to score; default: test.")] = None,
     fit_on: Annotated[
         str, typer.Option(help="Sentences to fit on: target (all splits), train, test.")
     ] = "target",
-    seeds: Seeds = 1,
-    aggregation: Aggregation = "all",
-    max_length: MaxLength = 64,
-    device: Device = None,
-    threads: Threads = None,
+    seeds: common.Seeds = 1,
+    aggregation: common.Aggregation = "all",
+    max_length: common.MaxLength = 64,
+    device: common.Device = None,
+    threads: common.Threads = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the table: .json, .csv, .md or .tex.")
     ] = None,
-    as_json: AsJson = False,
-    store: StoreAs = None,
-    download: Download = False,
-    progress: Progress = True,
+    as_json: common.AsJson = False,
+    store: common.StoreAs = None,
+    download: common.Download = False,
+    progress: common.Progress = True,
 ) -> None:
     """Score an encoder on STS sets, raw and calibrated."""
     with clear_errors():
@@ -100,15 +76,15 @@ def sts(
 
         if fit_on not in ("target", "train", "test"):
             raise ValueError(f"--fit-on is {fit_on!r}; it must be target, train or test.")
-        if out is not None and out.suffix not in WRITERS:
-            raise ValueError(f"--out {out.name}: the ending must be {', '.join(WRITERS)}.")
+        if out is not None and out.suffix not in common.WRITERS:
+            raise ValueError(f"--out {out.name}: the ending must be {', '.join(common.WRITERS)}.")
         if aggregation not in ("all", "mean", "wmean"):
             raise ValueError(f"--aggregation is {aggregation!r}; it must be all, mean or wmean.")
         if out is not None:
-            check_place(out)
-        names, calibrators = split_names(data), split_names(calibrate)
+            common.check_place(out)
+        names, calibrators = common.split_names(data), common.split_names(calibrate)
         sets = [load_sts(name, split, download=download) for name in names]  # fail before the work
-        encoder = open_encoder(model, max_length, device, threads, download)
+        encoder = common.open_encoder(model, max_length, device, threads, download)
         rows = list(
             run_sts(
                 encoder,
@@ -137,24 +113,24 @@ def sts(
             if out.suffix == ".json":
                 text = json.dumps({"how": how, "results": rows}, indent=1) + "\n"
             elif out.suffix == ".csv":
-                text = to_csv(rows)
+                text = common.to_csv(rows)
             else:
-                text = format_results(rows, aggregation, WRITERS[out.suffix]) + "\n"
+                text = format_results(rows, aggregation, common.WRITERS[out.suffix]) + "\n"
             write_text(out, text)
-        if not deliver("sts", how, rows, store, as_json):
+        if not common.deliver("sts", how, rows, store, as_json):
             return
         typer.echo(f"{model}, {encoder.dim}-d; calibrators fitted on: {fit_on}\n")
         typer.echo(format_results(rows, aggregation))
 
 
-@app.command(rich_help_panel=MEASURE)
+@app.command(rich_help_panel=common.MEASURE)
 def geometry(
-    model: Model,
-    device: Device = None,
+    model: common.Model,
+    device: common.Device = None,
     views: Annotated[bool, typer.Option(help="UMAP and PCA coordinates (umap-learn).")] = True,
-    as_json: AsJson = False,
-    store: StoreAs = None,
-    download: Download = False,
+    as_json: common.AsJson = False,
+    store: common.StoreAs = None,
+    download: common.Download = False,
 ) -> None:
     """Measure word and sentence spaces: Table 1, isotropy by layer, before and after."""
     with clear_errors():
@@ -174,7 +150,7 @@ def geometry(
             max_length=encoder.max_length,
             data=results["settings"]["sets"],
         )
-        if not deliver("geometry", how, results, store, as_json):
+        if not common.deliver("geometry", how, results, store, as_json):
             return
         table = results["words"]["table1"]
         lines: list[list[Any]] = [["words of one token", *table["n_words"]]]
@@ -185,18 +161,18 @@ def geometry(
         typer.echo(tabulate(lines, head, floatfmt=".2f"))
 
 
-@app.command(rich_help_panel=MEASURE)
+@app.command(rich_help_panel=common.MEASURE)
 def pmi(
     model: Annotated[
         str,
         typer.Option(help="toy (the exact toy world), smollm2, mini-bert, a folder, or a hub id."),
     ] = "toy",
     contexts: Annotated[int, typer.Option(min=4, help="Contexts of a model to probe.")] = 3000,
-    seed: Seed = 0,
-    device: Device = None,
-    as_json: AsJson = False,
-    store: StoreAs = None,
-    download: Download = False,
+    seed: common.Seed = 0,
+    device: common.Device = None,
+    as_json: common.AsJson = False,
+    store: common.StoreAs = None,
+    download: common.Download = False,
 ) -> None:
     """Show Equations 1 to 3 of the paper in numbers: in an exact toy world or a language model."""
     with clear_errors():
@@ -219,7 +195,7 @@ def pmi(
             device=where,
             data={} if toy else results["contexts"]["source"],
         )
-        if not deliver("pmi", how, results, store, as_json):
+        if not common.deliver("pmi", how, results, store, as_json):
             return
         if toy:
             shares = {"trained": results["fit"]["shares"]}
@@ -234,7 +210,7 @@ def _mark(found: bool) -> str:
     return "yes" if found else "no"
 
 
-@app.command("fill-mask", rich_help_panel=MEASURE)
+@app.command("fill-mask", rich_help_panel=common.MEASURE)
 def fill_mask(
     sentences: Annotated[
         list[str], typer.Argument(help="Sentences, quoted, each with one [MASK] or more.")
@@ -243,9 +219,9 @@ def fill_mask(
         str, typer.Option(help="A masked language model: mini-bert, a folder, or a hub id.")
     ] = "mini-bert",
     k: Annotated[int, typer.Option("-k", min=1, help="Guesses for each mask.")] = 5,
-    device: Device = None,
-    as_json: AsJson = False,
-    download: Download = False,
+    device: common.Device = None,
+    as_json: common.AsJson = False,
+    download: common.Download = False,
 ) -> None:
     """Show what a masked language model would write in place of each [MASK]."""
     with clear_errors():
@@ -263,7 +239,7 @@ def fill_mask(
                 {"sentence": text, "masks": [[vars(guess) for guess in mask] for mask in masks]}
                 for text, masks in filled
             ]
-            say_json({"model": model, "fingerprint": lm.fingerprint, "results": rows})
+            common.say_json({"model": model, "fingerprint": lm.fingerprint, "results": rows})
             return
         blocks = []
         for text, masks in filled:

@@ -11,34 +11,8 @@ from typing import Annotated, Any
 import typer
 from tabulate import tabulate
 
-from bertflow_lite.cli.common import (
-    SENTENCES,
-    AsJson,
-    Calibrators,
-    Device,
-    Download,
-    MaxLength,
-    Model,
-    Overwrite,
-    Seed,
-    Threads,
-    app,
-    check_place,
-    clear_errors,
-    open_encoder,
-    say_json,
-    set_threads,
-    split_names,
-    warn,
-)
-
-__all__ = [
-    "Pipeline",
-    "encode_texts",
-    "layers_of",
-    "warn_of_nothing_known",
-    "write_array",
-]
+from bertflow_lite.cli import common
+from bertflow_lite.cli.common import app, clear_errors
 
 SentenceFile = Annotated[Path, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet")]
 MaybeModel = Annotated[
@@ -63,22 +37,22 @@ Calibrator = Annotated[
 ]
 
 
-@app.command(rich_help_panel=SENTENCES)
+@app.command(rich_help_panel=common.SENTENCES)
 def fit(
     sentences: SentenceFile,
     out: Annotated[Path, typer.Option(help="File to write, .safetensors.")],
-    model: Model = "minilm",
+    model: common.Model = "minilm",
     layers: Layers = None,
     calibrate: Calibrator = "flow:recommended",
     column: Column = None,
-    seed: Seed = 0,
-    max_length: MaxLength = 64,
-    device: Device = None,
-    threads: Threads = None,
+    seed: common.Seed = 0,
+    max_length: common.MaxLength = 64,
+    device: common.Device = None,
+    threads: common.Threads = None,
     card: Annotated[bool, typer.Option(help="Write a model card beside it.")] = False,
-    overwrite: Overwrite = False,
-    download: Download = False,
-    as_json: AsJson = False,
+    overwrite: common.Overwrite = False,
+    download: common.Download = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """Fit a calibrator to your sentences and save it with its encoder's name.
 
@@ -101,9 +75,9 @@ def fit(
             raise ValueError(f"--out {out.name}: the ending must be .safetensors.")
         if out.exists() and not overwrite:
             raise FileExistsError(f"{out.name!r} exists; name another file or pass --overwrite.")
-        check_place(out)
+        common.check_place(out)
         texts = list(dict.fromkeys(read_sentences(sentences, column=column).sentences))
-        set_threads(threads)
+        common.set_threads(threads)
         step = SentenceEncoder(
             model,
             layers=layers or "last2avg",
@@ -121,13 +95,13 @@ def fit(
         warn_of_nothing_known(encoder, vectors)
         directions = directions_to_learn(calibrator, encoder.dim)
         if len(texts) < FEW * directions:
-            warn(
+            common.warn(
                 f"{len(texts)} different sentences are few for the {directions} directions that "
                 f"{calibrate} has to learn: bring more, or choose sn or whiten to a small width "
                 "(whiten:64)"
             )
         if as_json:
-            say_json(read_about(out))
+            common.say_json(read_about(out))
             return
         typer.echo(
             f"fitted {calibrate} on {len(texts)} different sentences of {sentences.name}, "
@@ -136,7 +110,7 @@ def fit(
         typer.echo(f"saved: {out.name}" + (f", {out.with_suffix('.md').name}" if card else ""))
 
 
-@app.command(rich_help_panel=SENTENCES)
+@app.command(rich_help_panel=common.SENTENCES)
 def encode(
     sentences: SentenceFile,
     out: Annotated[Path, typer.Option(help="Array to write, .npy: row i is line i.")],
@@ -145,30 +119,34 @@ def encode(
     layers: Layers = None,
     column: Column = None,
     max_length: MaybeLength = None,
-    device: Device = None,
-    threads: Threads = None,
-    overwrite: Overwrite = False,
-    download: Download = False,
+    device: common.Device = None,
+    threads: common.Threads = None,
+    overwrite: common.Overwrite = False,
+    download: common.Download = False,
 ) -> None:
     """Turn sentences into vectors, calibrated or raw, and write them as a .npy array."""
     with clear_errors():
+        import numpy as np
+
         from bertflow_lite.datasets.own_files import read_sentences
+        from bertflow_lite.files import replacing
 
         if out.suffix != ".npy":
             raise ValueError(f"--out {out.name}: the ending must be .npy.")
         if out.exists() and not overwrite:
             raise FileExistsError(f"{out.name!r} exists; name another file or pass --overwrite.")
-        check_place(out)
+        common.check_place(out)
         found = read_sentences(sentences, column=column, keep_empty=True)
         pipe = Pipeline(calibrator, model, layers, max_length, device, threads, download)
         raw = pipe.raw(list(found.sentences))
         warn_of_nothing_known(pipe.encoder, raw)
         vectors = pipe.calibrated(raw)
-        write_array(out, vectors)
+        with replacing(out) as file:  # a reader sees the old file or the new one, never a part
+            np.save(file, vectors, allow_pickle=False)
         typer.echo(f"{out.name}: {vectors.shape[0]} x {vectors.shape[1]}, {vectors.dtype}")
 
 
-@app.command(rich_help_panel=SENTENCES)
+@app.command(rich_help_panel=common.SENTENCES)
 def similar(
     query: Annotated[str, typer.Argument(help="A sentence; - reads one from standard input.")],
     within: Annotated[Path, typer.Option("--in", help="Sentences to search.")],
@@ -178,10 +156,10 @@ def similar(
     layers: Layers = None,
     column: Column = None,
     max_length: MaybeLength = None,
-    device: Device = None,
-    threads: Threads = None,
-    download: Download = False,
-    as_json: AsJson = False,
+    device: common.Device = None,
+    threads: common.Threads = None,
+    download: common.Download = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """Find the sentences of a file that come nearest to a query."""
     with clear_errors():
@@ -212,19 +190,19 @@ def similar(
         typer.echo(tabulate(lines, ["cosine", "line", "sentence"], disable_numparse=True))
 
 
-@app.command(rich_help_panel=SENTENCES)
+@app.command(rich_help_panel=common.SENTENCES)
 def check(
     sentences: SentenceFile,
-    model: Model = "minilm",
+    model: common.Model = "minilm",
     layers: Layers = None,
     calibrate: Calibrator = "flow:recommended",
     column: Column = None,
-    seed: Seed = 0,
-    max_length: MaxLength = 64,
-    device: Device = None,
-    threads: Threads = None,
-    download: Download = False,
-    as_json: AsJson = False,
+    seed: common.Seed = 0,
+    max_length: common.MaxLength = 64,
+    device: common.Device = None,
+    threads: common.Threads = None,
+    download: common.Download = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """Measure without labels how anisotropic a space is, and what calibration would change."""
     with clear_errors():
@@ -236,11 +214,11 @@ def check(
         if calibrator is None:
             raise ValueError("--calibrate none changes nothing; choose sn, natsv, whiten or flow.")
         texts = list(dict.fromkeys(read_sentences(sentences, column=column).sentences))
-        encoder = open_encoder(model, max_length, device, threads, download)
+        encoder = common.open_encoder(model, max_length, device, threads, download)
         vectors = encode_texts(encoder, texts, layers_of(encoder, layers))
         found = diagnose(vectors, calibrator, random_state=seed)
         if as_json:
-            say_json(found.to_dict())
+            common.say_json(found.to_dict())
             return
         lines: list[list[Any]] = [
             ["mean cosine of random sentences", found.mean_cosine, found.mean_cosine_calibrated],
@@ -256,14 +234,14 @@ def check(
             typer.echo(f"- {sentence}")
 
 
-@app.command(rich_help_panel=SENTENCES)
+@app.command(rich_help_panel=common.SENTENCES)
 def export(
     calibrator: Annotated[Path, typer.Argument(help="File that `fit` wrote.")],
     out: Annotated[Path, typer.Option(help="Folder for the sentence-transformers model.")],
     model: MaybeModel = None,
     layers: Layers = None,
-    device: Device = None,
-    download: Download = False,
+    device: common.Device = None,
+    download: common.Download = False,
 ) -> None:
     """Write encoder, layers and calibrator as one sentence-transformers model."""
     with clear_errors():
@@ -271,7 +249,7 @@ def export(
 
         if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
             raise FileExistsError(f"{out.name!r} exists; name a folder that does not.")
-        check_place(out)
+        common.check_place(out)
         pipe = Pipeline(calibrator, model, layers, None, device, None, download)
         if pipe.layers is None:
             raise ValueError("word vectors have no sentence-transformers form here.")
@@ -287,14 +265,8 @@ def export(
 class Pipeline:
     """An encoder with its layers and, where a file is named, a saved calibrator.
 
-    Parameters
-    ----------
-    file : Path or None
-        Of a pipeline that `fit` wrote, or of a calibrator alone.
-    model, layers, max_length
-        None takes what the file says or, without one, the defaults.
-    device, threads, download
-        As on the command line.
+    The file is that of a pipeline that `fit` wrote, or of a calibrator alone.  Where model, layers
+    or max_length are None, the file or, without one, the defaults say them.
     """
 
     def __init__(
@@ -311,7 +283,7 @@ class Pipeline:
 
         from bertflow_lite.encoders.sentence_encoder import SentenceEncoder
 
-        set_threads(threads)
+        common.set_threads(threads)
         self.calibrator = None
         step = None
         if file is not None:
@@ -351,19 +323,9 @@ class Pipeline:
         """Calibrate vectors, if there is a calibrator."""
         return vectors if self.calibrator is None else self.calibrator.transform(vectors)
 
-    def __call__(self, texts: list[str]) -> Any:
-        """Encode and calibrate."""
-        return self.calibrated(self.raw(texts))
-
 
 def layers_of(encoder: Any, layers: str | None, default: Any = "last2avg") -> Any:
-    """Give the layer choice, or None for word vectors, which have no layers.
-
-    Raises
-    ------
-    ValueError
-        If layers of word vectors are asked for.
-    """
+    """Give the layer choice, or None for word vectors, which have no layers."""
     from bertflow_lite.encoders.transformer import Encoder
 
     if isinstance(encoder, Encoder):
@@ -380,7 +342,7 @@ def warn_of_nothing_known(encoder: Any, raw: Any) -> None:
     """Say how many vectors are zero, as those of sentences without any known word are."""
     n = int((~raw.any(axis=1)).sum())
     if n:
-        warn(
+        common.warn(
             f"{n} of {len(raw)} sentences are empty or have no word that {encoder.name!r} knows: "
             "their vectors are zero before calibration, and mean nothing"
         )
@@ -394,20 +356,10 @@ def encode_texts(encoder: Any, texts: list[str], layers: Any) -> Any:
     return encoder.encode(texts, layers, progress=progress)
 
 
-def write_array(path: Path, vectors: Any) -> None:
-    """Write a .npy file so that a reader sees the old file or the new one, never a part."""
-    import numpy as np
-
-    from bertflow_lite.files import replacing
-
-    with replacing(path) as file:
-        np.save(file, vectors, allow_pickle=False)
-
-
-@app.command(rich_help_panel=SENTENCES)
+@app.command(rich_help_panel=common.SENTENCES)
 def evaluate(
     pairs: Annotated[Path, typer.Argument(help="Rated pairs: .tsv, .csv, .jsonl or .parquet")],
-    calibrate: Calibrators = "none,sn,whiten,flow:recommended",
+    calibrate: common.Calibrators = "none,sn,whiten,flow:recommended",
     fit_on: Annotated[
         Path | None, typer.Option(help="Sentences to fit on; default: those of the pairs.")
     ] = None,
@@ -420,12 +372,12 @@ def evaluate(
     columns: Annotated[
         str | None, typer.Option(help="Two sentence columns and the rating, by commas.")
     ] = None,
-    seed: Seed = 0,
+    seed: common.Seed = 0,
     max_length: MaybeLength = None,
-    device: Device = None,
-    threads: Threads = None,
-    download: Download = False,
-    as_json: AsJson = False,
+    device: common.Device = None,
+    threads: common.Threads = None,
+    download: common.Download = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """Score raw and calibrated cosines against your own ratings, with intervals.
 
@@ -446,8 +398,8 @@ def evaluate(
             raise ValueError(
                 "--column is the column of --fit-on; those of the pairs are --columns."
             )
-        rated = read_pairs(pairs, columns=split_names(columns) if columns else None)
-        names = split_names(calibrate)
+        rated = read_pairs(pairs, columns=common.split_names(columns) if columns else None)
+        names = common.split_names(calibrate)
         fitted = {name: make_calibrator(name, random_state=seed) for name in names}
         own = rated.sentences
         texts = read_sentences(fit_on, column=column).sentences if fit_on else own
@@ -478,18 +430,18 @@ def evaluate(
         dim = pipe.encoder.dim
         blind = [k for k, one in learned.items() if len(texts) <= directions_to_learn(one, dim)]
         if learned and fit_on is None:
-            warn(
+            common.warn(
                 f"fitted on the {len(texts)} different sentences that are scored; name others by "
                 "--fit-on to see what new sentences can expect"
             )
         if blind:
-            warn(
+            common.warn(
                 f"{len(texts)} different sentences are fewer than the directions that "
                 f"{', '.join(blind)} must learn: bring more, or choose sn or a small width"
             )
         if as_json:
             used = len(texts) if learned else None
-            say_json({"pairs": len(rated), "fitted_on": used, "results": rows})
+            common.say_json({"pairs": len(rated), "fitted_on": used, "results": rows})
             return
         typer.echo(f"{len(rated)} rated pairs of {pairs.name}; Spearman x 100, 95 % intervals")
         if learned:

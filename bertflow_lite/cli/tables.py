@@ -13,31 +13,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from tabulate import tabulate
 
-from bertflow_lite.cli.common import (
-    WRITERS,
-    Aggregation,
-    AsJson,
-    Calibrators,
-    Device,
-    Download,
-    LayerChoices,
-    MaxLength,
-    Model,
-    Progress,
-    Resume,
-    Seeds,
-    Sets,
-    StoreAs,
-    Threads,
-    app,
-    clear_errors,
-    deliver,
-    open_encoder,
-    set_threads,
-    split_names,
-)
-
-__all__ = ["EXPERIMENTS", "Experiment", "Functions", "find_experiment"]
+from bertflow_lite.cli import common
+from bertflow_lite.cli.common import app, clear_errors
 
 
 class Functions(NamedTuple):
@@ -50,30 +27,13 @@ class Functions(NamedTuple):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure of the paper.
+    """One table or figure of the paper."""
 
-    Attributes
-    ----------
-    name : str
-        ``"table2"``, ``"figure1"`` ...: also the folder of its stored runs.
-    title : str
-        What it shows.
-    load : callable
-        Imports and gives its functions: torch takes seconds, for which `--help` shall not wait.
-    several : bool
-        Whether it is about several models at once (Table 8).
-    transformers_only : bool
-        Whether it says nothing about word vectors.
-    fits_nli : bool
-        Whether a flow is fitted on NLI sentences.
-    """
-
-    name: str
+    name: str  # "table2", "figure1" ...: also the folder of its stored runs
     title: str
-    load: Callable[[], Functions]
-    several: bool = False
-    transformers_only: bool = False
-    fits_nli: bool = False
+    several: bool = False  # about several models at once (Table 8)
+    transformers_only: bool = False  # says nothing about word vectors
+    fits_nli: bool = False  # a flow is fitted on NLI sentences
 
     @property
     def kind(self) -> str:
@@ -85,104 +45,46 @@ class Experiment:
         """Its number in the paper."""
         return int(self.name[-1])
 
-    @property
-    def run(self) -> Callable[..., dict[str, Any]]:
-        """The function that measures."""
-        return self.load().run
+    def load(self) -> Functions:
+        """Import its functions: torch takes seconds, for which `--help` shall not wait."""
+        from bertflow_lite.experiments import figure1, table1, table4, table5, table6, table8
+        from bertflow_lite.experiments import tables2_3 as sts
+        from bertflow_lite.figures.flows import draw_figure1
+        from bertflow_lite.figures.spelling import draw_figure2
 
-    @property
-    def format(self) -> Callable[..., str]:
-        """The function that lays the result out as text."""
-        return self.load().format
-
-    @property
-    def draw(self) -> Callable[..., Any] | None:
-        """The function that makes a Plotly figure of the result, where there is one."""
-        return self.load().draw
-
-
-def _table1() -> Functions:
-    from bertflow_lite.experiments.table1 import format_table1, run_table1
-
-    return Functions(run_table1, format_table1)
-
-
-def _table2() -> Functions:
-    from bertflow_lite.experiments.tables2_3 import format_table2, run_table2
-
-    return Functions(run_table2, format_table2)
-
-
-def _table3() -> Functions:
-    from bertflow_lite.experiments.tables2_3 import format_table3, run_table3
-
-    return Functions(run_table3, format_table3)
-
-
-def _table4() -> Functions:
-    from bertflow_lite.experiments.table4 import format_table4, run_table4
-
-    return Functions(run_table4, format_table4)
-
-
-def _table5() -> Functions:
-    from bertflow_lite.experiments.table5 import format_table5, run_table5
-
-    return Functions(run_table5, format_table5)
-
-
-def _table6() -> Functions:
-    from bertflow_lite.experiments.table6 import format_table6, run_table6
-
-    return Functions(run_table6, format_table6)
-
-
-def _table8() -> Functions:
-    from bertflow_lite.experiments.table8 import format_table8, run_table8
-
-    return Functions(run_table8, format_table8)
-
-
-def _figure1() -> Functions:
-    from bertflow_lite.experiments.figure1 import format_figure1, run_figure1
-    from bertflow_lite.figures.flows import draw_figure1
-
-    return Functions(run_figure1, format_figure1, draw_figure1)
-
-
-def _figure2() -> Functions:
-    from bertflow_lite.experiments.table6 import format_figure2, run_figure2
-    from bertflow_lite.figures.spelling import draw_figure2
-
-    return Functions(run_figure2, format_figure2, draw_figure2)
+        return {
+            "table1": Functions(table1.run_table1, table1.format_table1),
+            "table2": Functions(sts.run_table2, sts.format_table2),
+            "table3": Functions(sts.run_table3, sts.format_table3),
+            "table4": Functions(table4.run_table4, table4.format_table4),
+            "table5": Functions(table5.run_table5, table5.format_table5),
+            "table6": Functions(table6.run_table6, table6.format_table6),
+            "table8": Functions(table8.run_table8, table8.format_table8),
+            "figure1": Functions(figure1.run_figure1, figure1.format_figure1, draw_figure1),
+            "figure2": Functions(table6.run_figure2, table6.format_figure2, draw_figure2),
+        }[self.name]
 
 
 EXPERIMENTS: dict[str, Experiment] = {
     one.name: one
     for one in (
-        Experiment("table1", "word embeddings by word frequency", _table1, transformers_only=True),
-        Experiment("table2", "seven STS sets, no NLI supervision", _table2, fits_nli=True),
-        Experiment("table3", "seven STS sets, encoder fine-tuned on NLI", _table3,
+        Experiment("table1", "word embeddings by word frequency", transformers_only=True),
+        Experiment("table2", "seven STS sets, no NLI supervision", fits_nli=True),
+        Experiment("table3", "seven STS sets, encoder fine-tuned on NLI",
                    transformers_only=True, fits_nli=True),
-        Experiment("table4", "QNLI validation, AUC of the cosine", _table4, fits_nli=True),
-        Experiment("table5", "calibration baselines on STS-B", _table5),
-        Experiment("table6", "similarity and edit distance", _table6),
-        Experiment("table8", "STS-B over several NLI models", _table8, several=True),
-        Experiment("figure1", "embedding space and latent space", _figure1),
-        Experiment("figure2", "similarity against edit distance", _figure2),
+        Experiment("table4", "QNLI validation, AUC of the cosine", fits_nli=True),
+        Experiment("table5", "calibration baselines on STS-B"),
+        Experiment("table6", "similarity and edit distance"),
+        Experiment("table8", "STS-B over several NLI models", several=True),
+        Experiment("figure1", "embedding space and latent space"),
+        Experiment("figure2", "similarity against edit distance"),
     )
 }  # fmt: skip
 """The paper's tables and figures; its Table 7 lists settings (`flow_calibrator.PRESETS`)."""
 
 
 def find_experiment(kind: str, number: int) -> Experiment:
-    """Give ``EXPERIMENTS[kind + number]``.
-
-    Raises
-    ------
-    ValueError
-        If the paper has no such table or figure, naming those there are.
-    """
+    """Give ``EXPERIMENTS[kind + number]``; a ValueError names those that the paper has."""
     name = f"{kind}{number}"
     if name not in EXPERIMENTS:
         there = [one.removeprefix(kind) for one in EXPERIMENTS if one.startswith(kind)]
@@ -217,20 +119,20 @@ Store = Annotated[bool, typer.Option(help="Store the run as data/results/tableN/
 def table(
     number: Annotated[int, typer.Argument(help="1, 2, 3, 4, 5, 6 or 8, as in the paper.")],
     model: Models,
-    seeds: Seeds = 3,
+    seeds: common.Seeds = 3,
     layers: MoreLayers = [],  # noqa: B006 (typer copies it)
     data: SomeSets = None,
-    max_length: MaxLength = 64,
-    device: Device = None,
-    threads: Threads = None,
+    max_length: common.MaxLength = 64,
+    device: common.Device = None,
+    threads: common.Threads = None,
     nli_sentences: NliSentences = None,
     name: Name = None,
     store: Store = True,
-    resume: Resume = True,
+    resume: common.Resume = True,
     out: Annotated[Path | None, typer.Option(help="Write the table: .json, .md, .tex.")] = None,
-    as_json: AsJson = False,
-    download: Download = False,
-    progress: Progress = True,
+    as_json: common.AsJson = False,
+    download: common.Download = False,
+    progress: common.Progress = True,
 ) -> None:
     """Run one of the paper's tables on a model, beside the paper's numbers."""
     options = dict(locals()) | {"strict": True}
@@ -242,20 +144,20 @@ def table(
 def figure(
     number: Annotated[int, typer.Argument(help="1 or 2, as in the paper.")],
     model: Models,
-    seeds: Seeds = 1,
+    seeds: common.Seeds = 1,
     layers: MoreLayers = [],  # noqa: B006
     data: SomeSets = None,
-    max_length: MaxLength = 64,
-    device: Device = None,
-    threads: Threads = None,
+    max_length: common.MaxLength = 64,
+    device: common.Device = None,
+    threads: common.Threads = None,
     nli_sentences: NliSentences = None,
     name: Name = None,
     store: Store = True,
-    resume: Resume = True,
+    resume: common.Resume = True,
     out: Annotated[Path | None, typer.Option(help="Write it: .html (interactive), .json.")] = None,
-    as_json: AsJson = False,
-    download: Download = False,
-    progress: Progress = True,
+    as_json: common.AsJson = False,
+    download: common.Download = False,
+    progress: common.Progress = True,
 ) -> None:
     """Measure what one of the paper's figures shows on a model, and draw it."""
     options = dict(locals()) | {"strict": True}
@@ -266,18 +168,18 @@ def figure(
 @app.command(name="all")
 def run_all(
     model: Models,
-    seeds: Seeds = 3,
+    seeds: common.Seeds = 3,
     layers: MoreLayers = [],  # noqa: B006
     data: SomeSets = None,
-    max_length: MaxLength = 64,
-    device: Device = None,
-    threads: Threads = None,
+    max_length: common.MaxLength = 64,
+    device: common.Device = None,
+    threads: common.Threads = None,
     nli_sentences: NliSentences = None,
     name: Name = None,
     store: Store = True,
-    resume: Resume = True,
-    download: Download = False,
-    progress: Progress = True,
+    resume: common.Resume = True,
+    download: common.Download = False,
+    progress: common.Progress = True,
 ) -> None:
     """Run every table and figure that makes sense for a model, one after the other.
 
@@ -321,16 +223,17 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
         raise ValueError(f"{kind} {number} is about one model; --model was given more than once.")
     if options["nli_sentences"] is not None and options["strict"] and not experiment.fits_nli:
         raise ValueError(f"{experiment.name} has no flow (NLI): --nli-sentences is not for it.")
-    set_threads(options["threads"])
+    common.set_threads(options["threads"])
+    functions = experiment.load()
     results, how, kept = (_run_several if several else _run_encoder)(experiment, options)
     text = json.dumps({"how": how, "results": results}, indent=1, ensure_ascii=False)
     if out is not None:
         if out.suffix == ".json":
             write_text(out, text + "\n")
-        elif experiment.draw is not None:
-            write_text(out, experiment.draw(results).to_html())  # plotly.js inside: works offline
+        elif functions.draw is not None:
+            write_text(out, functions.draw(results).to_html())  # plotly.js inside: works offline
         else:
-            write_text(out, experiment.format(results, WRITERS[out.suffix]) + "\n")
+            write_text(out, functions.format(results, common.WRITERS[out.suffix]) + "\n")
     name = options["name"] or how["model"]
     if options["store"]:
         store_run(experiment.name, name, how, results)
@@ -340,7 +243,7 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
         typer.echo(text)
         return
     typer.echo(f"{how['model']}: {experiment.title} ({how['seconds']:.0f} s)\n")
-    typer.echo(experiment.format(results))
+    typer.echo(functions.format(results))
     if options["store"]:
         typer.echo(f"\nstored as {experiment.name}/{name.replace('/', '--')}.json in data/results")
 
@@ -355,12 +258,12 @@ def _run_encoder(
     chosen = RunOptions(
         seeds=options["seeds"],
         layers=options["layers"],
-        data=split_names(options["data"]) if options["data"] is not None else None,
+        data=common.split_names(options["data"]) if options["data"] is not None else None,
         nli_sentences=options["nli_sentences"] if experiment.fits_nli else None,
         download=options["download"],
         progress=options["progress"] and sys.stderr.isatty(),
     )
-    encoder = open_encoder(
+    encoder = common.open_encoder(
         model, options["max_length"], options["device"], None, options["download"]
     )
     kept = open_kept(experiment.name, encoder, chosen)
@@ -368,7 +271,7 @@ def _run_encoder(
         kept.remove()
     if kept.found:
         typer.echo(f"going on from {kept.found} finished parts of an earlier run", err=True)
-    results = experiment.run(encoder, replace(chosen, keep=kept))
+    results = experiment.load().run(encoder, replace(chosen, keep=kept))
     how = provenance(
         model=_name(model),
         fingerprint=encoder.fingerprint,
@@ -389,7 +292,7 @@ def _run_several(
     from bertflow_lite.experiments.runs import provenance
 
     started, worked = time.perf_counter(), time.process_time()
-    results = experiment.run(
+    results = experiment.load().run(
         options["model"],
         max_length=options["max_length"],
         device=options["device"],
@@ -417,8 +320,8 @@ def _name(model: str) -> str:
 
 @app.command()
 def ablation(
-    model: Model = "minilm",
-    layers: LayerChoices = ["last2avg"],  # noqa: B006
+    model: common.Model = "minilm",
+    layers: common.LayerChoices = ["last2avg"],  # noqa: B006
     data: Annotated[
         str | None, typer.Option(help="Sets, by commas. Default: stsb,sick-r; all seven in a test.")
     ] = None,
@@ -440,14 +343,14 @@ def ablation(
     compare: Annotated[
         str | None, typer.Option(help="Stored runs, by commas: print their means, run nothing.")
     ] = None,
-    seeds: Seeds = 3,
-    max_length: MaxLength = 64,
-    device: Device = None,
-    threads: Threads = None,
-    store: StoreAs = None,
-    resume: Resume = True,
-    as_json: AsJson = False,
-    download: Download = False,
+    seeds: common.Seeds = 3,
+    max_length: common.MaxLength = 64,
+    device: common.Device = None,
+    threads: common.Threads = None,
+    store: common.StoreAs = None,
+    resume: common.Resume = True,
+    as_json: common.AsJson = False,
+    download: common.Download = False,
 ) -> None:
     """Change the flow part by part, on validation sets: paper against released code."""
     with clear_errors():
@@ -461,7 +364,7 @@ def ablation(
         from bertflow_lite.experiments.runs import load_run, provenance
 
         if compare is not None:
-            stored = {name: load_run("ablation", name) for name in split_names(compare)}
+            stored = {name: load_run("ablation", name) for name in common.split_names(compare)}
             averages = summary.average_models(
                 {name: run["results"]["rows"] for name, run in stored.items()}
             )
@@ -469,13 +372,13 @@ def ablation(
                 json.dumps(averages, indent=1) if as_json else summary.format_models(averages)
             )
             return
-        sets = split_names(data) if data else list(runs.TEST_DATA if test else runs.DATA)
-        wanted = ["whiten"] if test else split_names(parts) if parts else []
+        sets = common.split_names(data) if data else list(runs.TEST_DATA if test else runs.DATA)
+        wanted = ["whiten"] if test else common.split_names(parts) if parts else []
         variants = runs.find_variants(wanted, dropout=dropout)
         if test:
             variants = [variant for variant in variants if variant.part == "whiten"]
         splits = {name: load_sts(name, None if test else "dev", download=download) for name in sets}
-        encoder = open_encoder(model, max_length, device, threads, download)
+        encoder = common.open_encoder(model, max_length, device, threads, download)
         settings: dict[str, Any] = {
             "layers": layers,
             "parts": parts,
@@ -519,7 +422,7 @@ def ablation(
             seconds=round(kept.seconds),
             cpu_seconds=round(kept.cpu_seconds),
         )
-        show = deliver("ablation", how, results, store, as_json)
+        show = common.deliver("ablation", how, results, store, as_json)
         kept.remove()
         if show and test:
             typer.echo(summary.format_test(results["rows"]))
@@ -544,20 +447,20 @@ def controls(
     model: Annotated[
         str, typer.Option(help="random-bert-WIDTHxBLOCKS, or any other model.")
     ] = "random-bert-384x6",
-    layers: LayerChoices = ["last"],  # noqa: B006
-    data: Sets = REAL_SETS,
-    calibrate: Calibrators = "none,sn,natsv:1,whiten,whiten:128,flow",
+    layers: common.LayerChoices = ["last"],  # noqa: B006
+    data: common.Sets = REAL_SETS,
+    calibrate: common.Calibrators = "none,sn,natsv:1,whiten,whiten:128,flow",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, ...: weights and flows.")] = 3,
     control: Annotated[
         str, typer.Option(help="pretraining: the model that has learned nothing.")
     ] = "random-bert-384x6",
     control_layers: Annotated[str, typer.Option(help="pretraining: its layer choice.")] = "1",
     control_seeds: Annotated[int, typer.Option(min=1, help="pretraining: its seeds.")] = 5,
-    aggregation: Aggregation = "all",
-    device: Device = None,
-    threads: Threads = None,
-    store: StoreAs = None,
-    download: Download = False,
+    aggregation: common.Aggregation = "all",
+    device: common.Device = None,
+    threads: common.Threads = None,
+    store: common.StoreAs = None,
+    download: common.Download = False,
 ) -> None:
     """Compare with encoders that have learned nothing: random weights, and counted words."""
     with clear_errors():
@@ -568,10 +471,10 @@ def controls(
 
         if what not in WHAT:
             raise ValueError(f"--what is {what!r}; it must be one of {', '.join(WHAT)}.")
-        set_threads(threads)
+        common.set_threads(threads)
         system = runs.System(model, tuple(layers), seeds)
-        targets = [sts_target(name, download=download) for name in split_names(data)]
-        calibrators = split_names(calibrate)
+        targets = [sts_target(name, download=download) for name in common.split_names(data)]
+        calibrators = common.split_names(calibrate)
         progress = sys.stderr.isatty()
         options: dict[str, Any] = {"device": device, "download": download, "progress": progress}
         settings: dict[str, Any] = {"layers": layers, "calibrators": calibrators}
@@ -609,7 +512,7 @@ def controls(
             fit_on="target",
             data={target.pairs.name: target.pairs.fingerprint for target in targets},
         )
-        deliver("controls", how, results, store, as_json=False)
+        common.deliver("controls", how, results, store, as_json=False)
         for title, part in (results if isinstance(results, dict) else {what: results}).items():
             rows = [{key: _short(value) for key, value in row.items()} for row in part]
             typer.echo(f"\n{title}")

@@ -12,24 +12,8 @@ from typing import Annotated, Any
 import typer
 from tabulate import tabulate
 
-from bertflow_lite.cli.common import (
-    AsJson,
-    Device,
-    Download,
-    MaxLength,
-    Overwrite,
-    Progress,
-    Resume,
-    Seed,
-    Seeds,
-    StoreAs,
-    Threads,
-    app,
-    check_place,
-    clear_errors,
-    deliver,
-    set_threads,
-)
+from bertflow_lite.cli import common
+from bertflow_lite.cli.common import app, clear_errors
 
 Bf16 = Annotated[
     bool | None,
@@ -49,12 +33,18 @@ Validation = Annotated[
 def _at_work(threads: int | None, kept: str) -> Iterator[None]:
     """Set the threads; when stopped, say what is kept."""
     with clear_errors():
-        set_threads(threads)
+        common.set_threads(threads)
         try:
             yield
         except KeyboardInterrupt as stop:
             typer.echo(f"{str(stop) or 'stopped'}; {kept}", err=True)
             raise typer.Exit(130) from None
+
+
+def _options(given: dict[str, Any], *own: str) -> dict[str, Any]:
+    """Give what a command passes on: all but its own options; bars only where somebody looks."""
+    passed = {name: value for name, value in given.items() if name not in own}
+    return passed | {"progress": given["progress"] and sys.stderr.isatty()}
 
 
 @app.command()
@@ -66,7 +56,7 @@ def nli(
     keep_blocks: Annotated[
         int | None, typer.Option(min=1, help="Cut the encoder to its first blocks before.")
     ] = None,
-    seed: Seed = 0,
+    seed: common.Seed = 0,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the pairs.")] = 1,
     learning_rate: Annotated[float, typer.Option(help="Highest learning rate of AdamW.")] = 2e-5,
     batch_size: Annotated[int, typer.Option(min=1, help="Pairs in a batch.")] = 16,
@@ -81,46 +71,28 @@ def nli(
     classifier_bias: Annotated[
         bool, typer.Option(help="Softmax with a bias (Sentence-BERT and the paper: without).")
     ] = False,
-    max_length: MaxLength = 64,
+    max_length: common.MaxLength = 64,
     checkpoint_steps: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 500,
-    overwrite: Overwrite = False,
-    device: Device = None,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    store: StoreAs = None,
-    download: Download = False,
-    progress: Progress = True,
+    overwrite: common.Overwrite = False,
+    device: common.Device = None,
+    threads: common.Threads = None,
+    as_json: common.AsJson = False,
+    store: common.StoreAs = None,
+    download: common.Download = False,
+    progress: common.Progress = True,
 ) -> None:
     """Fine-tune an encoder on NLI pairs as Sentence-BERT does (Table 3).
 
     Stopped by Ctrl-C or SIGTERM, it keeps a checkpoint; the same command then goes on from there.
     The paper's setting: --model bert-base-uncased --download, with all of SNLI and MNLI.
     """
+    options = _options(locals(), "threads", "as_json", "store")
     with _at_work(threads, "the same command goes on from the last checkpoint"):
         from bertflow_lite.devices import find_device
         from bertflow_lite.experiments.nli.runs import run_nli
         from bertflow_lite.experiments.runs import provenance
 
-        results = run_nli(
-            model,
-            out,
-            sts=sts,
-            keep_blocks=keep_blocks,
-            seed=seed,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            warmup=warmup,
-            validation=validation,
-            limit=limit,
-            classifier_bias=classifier_bias,
-            max_length=max_length,
-            checkpoint_steps=checkpoint_steps,
-            overwrite=overwrite,
-            device=device,
-            download=download,
-            progress=progress and sys.stderr.isatty(),
-        )
+        results = run_nli(**options)
         record = results["record"]
         how = provenance(
             model=record["base"],
@@ -130,7 +102,7 @@ def nli(
             max_length=max_length,
             data=results["data"],
         )
-        if not deliver("nli", how, results, store, as_json):
+        if not common.deliver("nli", how, results, store, as_json):
             return
         history = record["history"]
         typer.echo(
@@ -161,7 +133,7 @@ def pretrain(
     tokens: Annotated[
         float | None, typer.Option(min=1, help="Train on so many word pieces.")
     ] = None,
-    seed: Seed = 0,
+    seed: common.Seed = 0,
     learning_rate: Annotated[
         float | None, typer.Option(help="Highest rate of AdamW; default: the config's.")
     ] = None,
@@ -177,11 +149,11 @@ def pretrain(
         str, typer.Option(help="Of the output: 'log p' or 'zero' (the start), or 'none'.")
     ] = "log p",
     bf16: Bf16 = None,
-    device: Device = None,
-    threads: Threads = None,
-    download: Download = False,
-    overwrite: Overwrite = False,
-    progress: Progress = True,
+    device: common.Device = None,
+    threads: common.Threads = None,
+    download: common.Download = False,
+    overwrite: common.Overwrite = False,
+    progress: common.Progress = True,
 ) -> None:
     """Train a small BERT from scratch with the masked-language-model objective.
 
@@ -202,7 +174,7 @@ def pretrain(
         }  # fmt: skip
         changes: dict[str, Any] = {key: x for key, x in given.items() if x is not None}
         recipe = dataclasses.replace(find_recipe(config), **changes)
-        check_place(out)
+        common.check_place(out)
         tokenizer = load_model("minilm", device="cpu").tokenizer
         show = progress and sys.stderr.isatty()
         text = open_corpus(corpus, tokenizer, recipe.length, download=download, progress=show)
@@ -236,33 +208,24 @@ def pretrain(
 def pretrain_compare(
     corpus: Corpus,
     tokens: Annotated[float, typer.Option(min=1, help="Word pieces for each recipe.")] = 5e5,
-    store: StoreAs = None,
+    store: common.StoreAs = None,
     config: Config = "mini",
-    seed: Seed = 0,
+    seed: common.Seed = 0,
     bf16: Bf16 = None,
-    device: Device = None,
-    threads: Threads = None,
-    download: Download = False,
-    progress: Progress = True,
+    device: common.Device = None,
+    threads: common.Threads = None,
+    download: common.Download = False,
+    progress: common.Progress = True,
 ) -> None:
     """Train a small BERT for a short while by several recipes, to see what each change does.
 
     Each finished recipe is kept in the cache: stopped, the same command goes on from there.
     """
+    options = _options(locals(), "threads")
     with _at_work(threads, "finished recipes are in the cache"):
         from bertflow_lite.experiments.pretraining.variants import run_comparison
 
-        results = run_comparison(
-            corpus,
-            config,
-            tokens=tokens,
-            seed=seed,
-            device=device,
-            bf16=bf16,
-            store=store,
-            download=download,
-            progress=progress and sys.stderr.isatty(),
-        )
+        results = run_comparison(**options)
         found = results["recipes"]
         rows = [[one["name"], *(loss for _, _, loss in one["curve"])] for one in found]
         head = ["recipe", *(f"{seen:,}" for _, seen, _ in found[0]["curve"])]
@@ -286,41 +249,29 @@ def pretrain_measure(
     partial: Annotated[
         bool, typer.Option("--partial", help="Measure an unfinished run, as far as it is.")
     ] = False,
-    seeds: Seeds = 3,
+    seeds: common.Seeds = 3,
     least_pairs: Annotated[
         int, typer.Option(min=1, help="Smallest count of neighbors whose PMI is compared.")
     ] = 20,
-    resume: Resume = True,
-    device: Device = None,
-    threads: Threads = None,
-    download: Download = False,
-    progress: Progress = True,
+    resume: common.Resume = True,
+    device: common.Device = None,
+    threads: common.Threads = None,
+    download: common.Download = False,
+    progress: common.Progress = True,
 ) -> None:
     """Measure how words, sentences and STS scores change while a small BERT learns.
 
     Each snapshot's numbers are kept in the cache: stopped, the same command goes on from there.
     """
+    options = _options(locals(), "threads")
     with _at_work(threads, "measured snapshots are in the cache"):
         from bertflow_lite.experiments.pretraining.snapshots import measure_folder
 
         if out is not None and out.suffix != ".json":
             raise ValueError(f"--out {out.name}: the ending must be .json.")
         if out is not None:
-            check_place(out)
-        results = measure_folder(
-            run,
-            corpus,
-            name=name,
-            data=data,
-            out=out,
-            partial=partial,
-            seeds=seeds,
-            least_pairs=least_pairs,
-            resume=resume,
-            device=device,
-            download=download,
-            progress=progress and sys.stderr.isatty(),
-        )
+            common.check_place(out)
+        results = measure_folder(**options)
         calibrators = list(results["settings"]["calibrators"])
         head = ["step", "loss", "norm ~ log p", "words cos", "sentences cos", "PMI", "~ corpus"]
         rows = []
@@ -345,18 +296,18 @@ def pretrain_variants(
     only: Annotated[
         list[str] | None, typer.Option(help="Name of a variant; repeat. Default: all.")
     ] = None,
-    store: StoreAs = None,
+    store: common.StoreAs = None,
     data: Validation = "stsb",
     config: Config = "mini",
     each: Annotated[
         int, typer.Option(min=1, help="Occurrences of each piece where all are equally frequent.")
     ] = 100,
-    seed: Seed = 1,
+    seed: common.Seed = 1,
     bf16: Bf16 = None,
-    device: Device = None,
-    threads: Threads = None,
-    download: Download = False,
-    progress: Progress = True,
+    device: common.Device = None,
+    threads: common.Threads = None,
+    download: common.Download = False,
+    progress: common.Progress = True,
 ) -> None:
     """Train the first steps again with one thing changed: no bias, untied, equal frequencies ...
 
@@ -364,23 +315,11 @@ def pretrain_variants(
     several processes can each do some (--only) before one command stores them all.  With --only,
     --store stores those that are named.
     """
+    options = _options(locals() | {"only": only or ()}, "threads")
     with _at_work(threads, "finished variants are in the cache"):
         from bertflow_lite.experiments.pretraining.variants import run_variants
 
-        results = run_variants(
-            corpus,
-            config,
-            steps=steps,
-            only=only or (),
-            data=data,
-            each=each,
-            seed=seed,
-            device=device,
-            bf16=bf16,
-            store=store,
-            download=download,
-            progress=progress and sys.stderr.isatty(),
-        )
+        results = run_variants(**options)
         head = ["variant", "step", "loss", "norm ~ log p", "output norm ~ log p", "words cos"]
         rows = []
         for one in results["variants"]:

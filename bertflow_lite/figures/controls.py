@@ -17,7 +17,6 @@ from bertflow_lite.figures.drawing import (
     add_bars,
     draw,
     error_bars,
-    grouped_bars,
     lay_out,
     whiskers,
 )
@@ -176,7 +175,11 @@ def _bars(
     axis: str,
 ) -> go.Figure:
     """Draw bars by model, a color for each method, and a button for each set of heights."""
-    fig = grouped_bars(list(runs), methods, next(iter(heights.values())))
+    fig = go.Figure()
+    first = next(iter(heights.values()))
+    for method, look, values in zip(methods, looks_of(methods).values(), first, strict=False):
+        add_bars(fig, replace(look, name=name_method(method)), list(runs), values)
+    fig.update_layout(barmode="group")
     menu = [make_button(label, {"y": values}) for label, values in heights.items()]
     return lay_out(fig, title, y=axis, height=480, menu=menu)
 
@@ -380,11 +383,6 @@ def weight_slider(
     Returns
     -------
     plotly.graph_objects.Figure
-
-    Raises
-    ------
-    ValueError
-        If there is no width, or a weight is missing.
 
     Examples
     --------

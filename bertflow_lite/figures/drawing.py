@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from textwrap import wrap
 from typing import Any
 
@@ -16,10 +15,8 @@ from bertflow_lite.figures.plots import (
     BELOW,
     PALETTE,
     Look,
-    looks_of,
     make_menu,
     make_slider,
-    name_method,
 )
 
 __all__ = [
@@ -28,7 +25,6 @@ __all__ = [
     "add_histograms",
     "draw",
     "error_bars",
-    "grouped_bars",
     "lay_out",
     "legend_rows",
     "place_title",
@@ -53,22 +49,10 @@ def draw(
     width: float | None = None,
     **more: Any,
 ) -> None:
-    """Add points or a line with a look.
+    """Add points, a line, or both (``"lines+markers"``) with a look.
 
-    Parameters
-    ----------
-    fig : plotly.graph_objects.Figure
-    look : Look
-        Color, mark and dash; its name stands in the legend.
-    x, y : array-like
-    hover : str, default ""
-        Template of the hover text, beside which the name stands; empty: none.
-    mode : str, default "markers"
-        ``"markers"``, ``"lines"`` or ``"lines+markers"``.
-    size, opacity, width : float, optional
-        Of the points and the line.
-    **more
-        Other attributes of the trace.
+    Its name stands in the legend and beside `hover`, the template of the hover text (empty: none).
+    `size` and `opacity` are those of the points, `width` that of the line.
     """
     if "markers" in mode:
         more["marker"] = {"color": look.color, "symbol": look.mark, "size": size}
@@ -118,16 +102,6 @@ def shares_of(values: ArrayLike, edges: NDArray[np.float64], digits: int = 3) ->
     return np.round(100 * count / count.sum(), digits)
 
 
-def grouped_bars(
-    groups: list[str], methods: Sequence[str], heights: list[list[float | None]]
-) -> go.Figure:
-    """Draw bars: a group for each of ``groups``, a color for each method."""
-    fig = go.Figure()
-    for method, look, values in zip(methods, looks_of(methods).values(), heights, strict=False):
-        add_bars(fig, replace(look, name=name_method(method)), groups, values)
-    return fig.update_layout(barmode="group")
-
-
 def whiskers(intervals: Iterable[Sequence[Any]], *, digits: int = 4) -> Any:
     """Make error bars of ``(estimate, low, high)``; none where there is an estimate alone."""
     found = [one if len(one) == 3 else (one[0], None, None) for one in intervals]
@@ -162,20 +136,9 @@ def lay_out(
 ) -> go.Figure:
     """Give a figure its title, axis titles, menu and legend, with room for each of them.
 
-    Parameters
-    ----------
-    fig : plotly.graph_objects.Figure
-        With all of its traces, whose names are the legend, and its slider.
-    title, x, y : str, default ""
-        Of the figure and of its axes.
-    height : int, default 420
-        In pixels; what a legend needs beyond two rows comes on top.
-    menu : sequence of dict
-        Buttons (`make_button`) of a menu under the title.
-    folded : bool, default False
-        Fold the menu, however short.
-    **layout
-        Other attributes of the layout.
+    The figure has all of its traces, whose names are the legend, and its slider.  The menu, of
+    buttons (`make_button`), stands under the title.  To the height, in pixels, comes what a legend
+    needs beyond two rows.
     """
     place, room = place_title(title), make_menu(menu, folded=folded)
     top = 20 + (24 * (place["text"].count("<br>") + 1) if title else 0) + (38 if room else 0)
@@ -225,24 +188,10 @@ def add_film(
     duration: int = 900,
     **menu: Any,
 ) -> go.Figure:
-    """Add a slider over a figure's frames, and buttons that play them.
+    """Add a slider over a figure's frames, named by `labels`, and buttons that play them.
 
-    Parameters
-    ----------
-    fig : plotly.graph_objects.Figure
-        With its frames.
-    labels : sequence of str
-        Names of the frames, in order.
-    buttons : mapping of str to sequence of str
-        Label -> the frames that it plays; ``[None]`` stops.
-    prefix : str
-        Before the current label.
-    active : int, default 0
-        The frame that is shown at first.
-    duration : int, default 900
-        Milliseconds of a frame.
-    **menu
-        Other attributes of the row of buttons.
+    Each button has a label and the frames that it plays, each for `duration` milliseconds;
+    ``[None]`` stops.  `active` is the frame that is shown at first.
     """
 
     def move(frames: Sequence[str | None], still: int, moving: int) -> list[Any]:

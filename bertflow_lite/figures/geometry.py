@@ -11,6 +11,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.figures.drawing import draw, lay_out, whiskers
 from bertflow_lite.figures.plots import PALETTE, Look, add_slider, looks_of, series, short_name
 
@@ -26,20 +27,13 @@ __all__ = [
     "plot_word_similarity",
 ]
 
-# Table 1 of the paper (BERT-base); its last bin is printed "[5K, 1K)" and means [5K, 10K).
+_PRINTED = load_paper_table(1)
 PAPER_TABLE1: dict[str, Any] = {
-    "norm": [0.95, 1.04, 1.22, 1.45],
-    "distance": {
-        "3": [0.77, 0.93, 1.16, 1.30],
-        "5": [0.83, 0.99, 1.22, 1.34],
-        "7": [0.87, 1.04, 1.26, 1.37],
-    },
-    "dot": {
-        "3": [0.73, 0.92, 1.20, 1.63],
-        "5": [0.73, 0.91, 1.19, 1.61],
-        "7": [0.72, 0.90, 1.17, 1.60],
-    },
+    "norm": _PRINTED["mean_l2_norm"],
+    "distance": _PRINTED["mean_knn_l2_dist"],
+    "dot": _PRINTED["mean_knn_dot_product"],
 }
+"""Table 1 of the paper (BERT-base)."""
 # Two panels stand side by side on a phone, too.
 _LAYER = "layer (0 is the<br>embedding layer)"
 _BIN_NAMES = ["0 to 99", "100 to 499", "500 to 4,999", "5,000 to 9,999"]
@@ -75,10 +69,9 @@ def plot_table1(tables: Mapping[str, Mapping[str, Any]], *, k: int = 3) -> go.Fi
             hover = "rank %{x}<br>%{customdata:.2f}"
             place = {"row": 1, "col": column}
             draw(fig, look, _BIN_NAMES, y, hover, "lines+markers", size=9, **more, **place)
-    lay_out(fig, "Table 1, relative to the most frequent words", height=460)
+    lay_out(fig, "Table 1, relative to the most frequent words", height=460, margin_t=80)
     fig.update_xaxes(title_text="rank of word frequency", col=2)
-    fig.update_yaxes(title_text="relative to the first bin", col=1)
-    return fig.update_layout(margin_t=80)
+    return fig.update_yaxes(title_text="relative to the first bin", col=1)
 
 
 def plot_word_norms(words: Mapping[str, Any]) -> go.Figure:
@@ -150,9 +143,8 @@ def plot_layers(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> go.Figure:
             place = {"row": panel // 2 + 1, "col": panel % 2 + 1}
             hover = "layer %{x}: %{y:.3g}"
             draw(fig, look, at, y, hover, "lines+markers", size=6, **more, **place)
-    lay_out(fig, "Layer by layer", height=620)
-    fig.update_xaxes(title_text=_LAYER, row=2)
-    return fig.update_layout(margin_t=80)
+    lay_out(fig, "Layer by layer", height=620, margin_t=80)
+    return fig.update_xaxes(title_text=_LAYER, row=2)
 
 
 def plot_first_token(
@@ -182,10 +174,9 @@ def plot_first_token(
         look, at = Look(name, name, PALETTE[color], mark), list(range(len(values)))
         place = {"row": 1, "col": column}
         draw(fig, look, at, values, "layer %{x}: %{y:.4g}", "lines+markers", size=7, **place)
-    lay_out(fig, "One token closes the cone", _LAYER)
+    lay_out(fig, "One token closes the cone", _LAYER, margin_t=80)
     fig.update_yaxes(type="log", title_text="norm", col=1)
-    fig.update_yaxes(title_text="Spearman x 100", col=2)
-    return fig.update_layout(margin_t=80)
+    return fig.update_yaxes(title_text="Spearman x 100", col=2)
 
 
 def plot_spectra(calibrated: Mapping[str, Mapping[str, Any]]) -> go.Figure:

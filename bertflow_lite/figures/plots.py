@@ -336,15 +336,8 @@ def make_menu(
 ) -> list[dict[str, Any]]:
     """Make a row of buttons where they fit a phone, else a list that folds out.
 
-    Parameters
-    ----------
-    buttons : sequence of dict
-        From `make_button`.
-        With fewer than two there is nothing to choose, and no menu.
-    folded : bool, default False
-        Always make a list, such as where long names leave the axes little of a phone.
-    **more
-        Other attributes of the menu.
+    With fewer than two buttons there is nothing to choose, and no menu.  A list is made always
+    where `folded` asks for it, such as where long names leave the axes little of a phone.
     """
     if len(buttons) < 2:
         return []
@@ -374,21 +367,8 @@ def switch_groups(
 ) -> list[dict[str, Any]]:
     """Show one group of traces, and make buttons that show the others.
 
-    Parameters
-    ----------
-    fig : plotly.graph_objects.Figure
-        Its traces come in ``len(labels)`` groups of equal size, one after the other.
-    labels : sequence of str
-        Of the buttons.
-    active : int, default 0
-        The group that is shown at first.
-    layouts : sequence of mapping, default ()
-        What each button changes in the layout.
-
-    Raises
-    ------
-    ValueError
-        If the traces cannot be split evenly over the labels.
+    The traces come in ``len(labels)`` groups of equal size, one after the other.  `layouts` is what
+    each button changes in the layout.
     """
     if not labels or len(fig.data) % len(labels):
         raise ValueError(

@@ -1,12 +1,14 @@
 """Figures of a small BERT that learns: its words, and what it knows of them, step by step.
 
-Each function takes the results of a stored run (``data/results/pretraining``), as `measure_run`
-gives them, and gives a Plotly figure whose menu works in a page without a kernel.
+Where not said otherwise, ``run`` is the results of a stored run (``data/results/pretraining``), as
+`measure_run` gives them.  Each function gives a Plotly figure whose menu works in a page without a
+kernel.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -51,7 +53,6 @@ def word_curves(run: Run, *, title: str = "") -> go.Figure:
     Parameters
     ----------
     run : mapping
-        Results of a stored run.
     title : str, default ""
 
     Returns
@@ -98,7 +99,6 @@ def meaning_curves(run: Run, *, title: str = "") -> go.Figure:
     Parameters
     ----------
     run : mapping
-        Results of a stored run.
     title : str, default ""
 
     Returns
@@ -141,7 +141,6 @@ def term_curves(run: Run, *, title: str = "") -> go.Figure:
     Parameters
     ----------
     run : mapping
-        Results of a stored run.
     title : str, default ""
 
     Returns
@@ -186,11 +185,6 @@ def recipe_curves(run: Mapping[str, Any], *, title: str = "") -> go.Figure:
     plotly.graph_objects.Figure
         For `plots.show`.  The axis ends above the first recipe's start and all ends; a curve that
         begins higher comes in from above.
-
-    Raises
-    ------
-    ValueError
-        If there is no recipe, or one has no point after its first step.
     """
     recipes = run["recipes"]
     ladder = run.get("ladder", len(recipes))
@@ -233,7 +227,6 @@ def space_explorer(run: Run, *, title: str = "") -> go.Figure:
     Parameters
     ----------
     run : mapping
-        Results of a stored run.
     title : str, default ""
 
     Returns
@@ -268,7 +261,6 @@ def score_curves(run: Run, *, title: str = "") -> go.Figure:
     Parameters
     ----------
     run : mapping
-        Results of a stored run.
     title : str, default ""
 
     Returns
@@ -305,7 +297,6 @@ def spectrum_lines(run: Run, *, every: int = 3, title: str = "") -> go.Figure:
     Parameters
     ----------
     run : mapping
-        Results of a stored run.
     every : int, default 3
         Show each third snapshot, counted from the last one; and the first.
     title : str, default ""
@@ -369,10 +360,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _deviation(values: Sequence[float]) -> Value:
-    if len(values) < 2:
-        return None
-    middle = sum(values) / len(values)
-    return round(math.sqrt(sum((v - middle) ** 2 for v in values) / (len(values) - 1)), 3)
+    return round(statistics.stdev(values), 3) if len(values) > 1 else None
 
 
 def _minus(a: Value, b: Value) -> Value:
@@ -424,11 +412,6 @@ def variant_curves(run: Mapping[str, Any], *, title: str = "") -> go.Figure:
     -------
     plotly.graph_objects.Figure
         Five panels; a menu for the groups.
-
-    Raises
-    ------
-    ValueError
-        If the run lacks a variant that is drawn.
     """
     found = {one["name"]: one["snapshots"] for one in run["variants"]}
     if missing := {name for group in GROUPS.values() for _, name, _ in group} - set(found):
@@ -479,11 +462,6 @@ def start_curves(
     -------
     plotly.graph_objects.Figure
         Six panels.
-
-    Raises
-    ------
-    ValueError
-        If the runs have no step in common.
     """
     kept = [{one["step"]: one for one in run["snapshots"]} for run in runs.values()]
     steps = sorted(set.intersection(*(set(found) for found in kept)))

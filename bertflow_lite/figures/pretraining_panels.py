@@ -43,19 +43,10 @@ _PANEL, _HEAD, _LEGEND, _GAP, _TITLE, _MENU, _BOTTOM = 150, 36, 19, 24, 40, 48, 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a panel.
+    """A line of a panel: a value for each snapshot, None where there is none.
 
-    Attributes
-    ----------
-    name : str
-    y : sequence of float or None
-        A value for each snapshot, None where there is none.  A single value is a level, drawn
-        across the panel.
-    error : sequence of float or None, optional
-        Half the length of each error bar.
-    look : Look, optional
-        Default: by the line's place in the panel.
-    dash : str, default "solid"
+    A single value is a level, drawn across the panel.  An error is half the length of its bar.
+    Without a look, the line's place in the panel decides its color.
     """
 
     name: str
@@ -67,18 +58,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel over training steps.
-
-    Attributes
-    ----------
-    title, axis : str
-        What it shows; title of the y axis, with the unit.
-    lines : sequence of Line
-    low, high : float, optional
-        Ends of the y axis.
-    rows : int, default 1
-        Height, in those of a usual panel.
-    """
+    """A panel over training steps, as high as `rows` usual ones; the y axis from low to high."""
 
     title: str
     axis: str
@@ -107,21 +87,9 @@ def stack_panels(
     title: str = "",
     menu: bool = False,
 ) -> go.Figure:
-    """Draw panels one above the other, over one axis of steps.
+    """Draw panels one above the other, over one axis of steps, with room for a menu if asked.
 
-    Parameters
-    ----------
-    panels : sequence of Panel
-    steps, tokens : sequence of int
-        Of each snapshot.
-    title : str, default ""
-    menu : bool, default False
-        Leave room for a menu under the title.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        With one annotation, its title, for each panel.
+    The title of each panel is an annotation of the figure.
     """
     # Rows of each legend; a single line needs none, the panel's title names it.
     rows = [legend_rows([one.name for one in p.lines]) if len(p.lines) > 1 else 0 for p in panels]
@@ -268,13 +236,7 @@ def draw_views(
 ) -> go.Figure:
     """Draw panels over the steps of a run; a menu for the views, where there are several.
 
-    Parameters
-    ----------
-    snapshots : sequence of mapping
-        With the ``step`` and ``tokens`` of each.
-    views : mapping of str to sequence of Panel
-        Menu entry -> panels with as many lines, but other values.
-    title : str
+    All views have as many panels and lines.
     """
     steps, tokens = ([one[key] for one in snapshots] for key in ("step", "tokens"))
     first, several = next(iter(views.values())), len(views) > 1

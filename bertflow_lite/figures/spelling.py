@@ -56,11 +56,6 @@ def lexical_paths(
         Correlation with edit distance (across) and with the gold score (up), means over seeds.
         Buttons: the correlation as the paper takes it, and at equal length, which the paper does
         not have.  The dotted line is where the gold scores themselves stand.
-
-    Raises
-    ------
-    ValueError
-        If there is no run or more than four, or a run lacks the set or the layers.
     """
     if not 1 <= len(runs) <= 4:
         raise ValueError(f"there are {len(runs)} runs; give 1 to 4 of them.")
@@ -133,11 +128,6 @@ def pair_ranks(
     -------
     plotly.graph_objects.Figure
         A line for each measure, from 0 to its rank.
-
-    Raises
-    ------
-    ValueError
-        If there is no pair or no measure, or a length differs.
     """
     columns = {name: np.asarray(values, dtype=np.float64) for name, values in ranks.items()}
     labels = list(notes) or [str(k + 1) for k in range(len(own))]
@@ -312,8 +302,7 @@ def draw_table6(
     -------
     plotly.graph_objects.Figure
     """
-    titles = {"edit_distance": "", "edit_distance_given_length": ", at equal length"}
-    axis = "Spearman x 100 with edit distance" + choose(titles, measure, "measure")
+    choose(_MEASURES, measure, "measure")  # an error names those there are
     chosen = choose(results["sets"], data, "data")
     wanted = layers or results["settings"]["layers"][0]
     shown = ("none", "sn", "whiten", "flow", "bag of words", "tf-idf")
@@ -341,7 +330,7 @@ def draw_table6(
     gold = next(row for row in chosen["rows"] if row["calibrator"] == "gold")
     fig.add_vline(x=gold[measure]["estimate"], line=_GOLD)
     title = f"Words or meaning, layers {wanted}<br><sup>dotted: the gold scores themselves</sup>"
-    return lay_out(fig, title, axis, "Spearman x 100 with the gold score", height=520)
+    return lay_out(fig, title, _axis(measure), "Spearman x 100 with the gold score", height=520)
 
 
 def _scatter_layout(

@@ -23,22 +23,7 @@ def explore_pairs(
 ) -> Any:
     """Type two sentences and see their cosine raw and calibrated.
 
-    Parameters
-    ----------
-    comparer : PairComparer
-        Encoder, layers and calibrators.
-    sentence1, sentence2 : str
-        What stands in the boxes at first.
-
-    Returns
-    -------
-    ipywidgets.VBox
-        Shows itself as the last value of a cell.
-
-    Raises
-    ------
-    ImportError
-        If ipywidgets is not installed; the message says how to get it.
+    Gives an `ipywidgets.VBox`, which shows itself as the last value of a cell.
     """
     widgets = _ipywidgets()
     wide = widgets.Layout(width="95%")
@@ -69,22 +54,10 @@ def explore_scores(
     models: Mapping[str, Sequence[str]],
     calibrators: Mapping[str, Callable[[], Any]],
 ) -> Any:
-    """Choose model, layers and calibrator, and watch the score.
+    """Choose model, layers and calibrator, and watch the score on the pairs that are fitted on.
 
-    Parameters
-    ----------
-    pairs : SentencePairs
-        What is scored, and fitted on.
-    encode : callable
-        ``encode(model, layers)`` gives the embeddings of ``pairs.sentences``.
-    models : mapping of str to sequence of str
-        Model -> its layer choices.
-    calibrators : mapping of str to callable
-        Label -> a function that makes a calibrator, or None for raw.
-
-    Returns
-    -------
-    ipywidgets.VBox
+    ``encode(model, layers)`` gives the embeddings of ``pairs.sentences``.  `models` names the layer
+    choices of each; each of the calibrators makes a new one, or None for raw.
     """
     widgets = _ipywidgets()
     model = widgets.Dropdown(options=list(models), description="model")

@@ -23,7 +23,7 @@ from bertflow_lite.experiments.ablation import (
 )
 from bertflow_lite.experiments.ablation_summary import summarize
 from bertflow_lite.experiments.options import RunOptions
-from bertflow_lite.figures import ablation as figures_ablation
+from bertflow_lite.figures import scores
 from bertflow_lite.text import split_words
 
 SMALL = [
@@ -249,7 +249,7 @@ def test_word_vectors_have_no_dropout(words):
 
 def test_effect_dots_draw_every_effect_once_and_buttons_change_the_model():
     effects = {"a": summarize(ROWS), "b": summarize(ROWS[:8])}
-    figure = figures_ablation.effect_dots(effects, "title")
+    figure = scores.effect_dots(effects, "title")
     drawn = [(trace.visible, list(trace.x), list(trace.y)) for trace in figure.data]
     assert drawn[0] == (True, [0.5], ["levels: 1"])
     assert drawn[2] == (True, [1.0, 0.5], ["whiten:8", "whiten"])
@@ -262,11 +262,11 @@ def test_effect_dots_draw_every_effect_once_and_buttons_change_the_model():
 
 
 def test_likelihood_scatter_leaves_out_what_has_no_density():
-    figure = figures_ablation.likelihood_scatter({"a": summarize(ROWS)})
+    figure = scores.likelihood_scatter({"a": summarize(ROWS)})
     assert list(figure.data[0].x) == [-1.1] and list(figure.data[0].y) == [65.5]
     assert not figure.layout.updatemenus
     with pytest.raises(ValueError, match="no effects to draw"):
-        figures_ablation.likelihood_scatter({})
+        scores.likelihood_scatter({})
 
 
 def test_the_command_names_what_it_does_not_know():

@@ -362,8 +362,9 @@ def test_every_experiment_can_be_imported() -> None:
         "table1", "table2", "table3", "table4", "table5", "table6", "table8", "figure1", "figure2",
     ]  # fmt: skip
     for one in EXPERIMENTS.values():
-        assert callable(one.run) and callable(one.format)
-        assert (one.draw is not None) == one.name.startswith("figure")
+        functions = one.load()
+        assert callable(functions.run) and callable(functions.format)
+        assert (functions.draw is not None) == one.name.startswith("figure")
 
 
 @pytest.mark.parametrize(
@@ -460,7 +461,7 @@ def test_table1_is_the_one_of_the_geometry_run() -> None:
     for name in ("distance", "dot"):
         for k, values in mine[name].items():
             assert values == pytest.approx(stored[name][k], rel=1e-3)
-    text = find_experiment("table", 1).format({"table1": mine})
+    text = find_experiment("table", 1).load().format({"table1": mine})
     assert "1.45" in text and f"{mine['norm'][0]:.2f}" in text
 
 
