@@ -38,21 +38,6 @@ from bertflow_lite.experiments.scoring import (
 from bertflow_lite.measures.scores import score_sts
 from bertflow_lite.train import NonFiniteLossError
 
-__all__ = [
-    "DATA",
-    "FIT_ON",
-    "TEST_DATA",
-    "VARIANTS",
-    "Variant",
-    "at_most",
-    "encode_fit_and_scored",
-    "encode_with_dropout",
-    "find_variants",
-    "fit_variant",
-    "run_ablation",
-    "run_test",
-]
-
 logger = logging.getLogger(__name__)
 DATA = ("stsb", "sick-r")
 """The sets that have a validation split."""

@@ -11,16 +11,6 @@ from tabulate import tabulate
 
 from bertflow_lite.experiments.scoring import format_results
 
-__all__ = [
-    "Effect",
-    "average_models",
-    "best_width",
-    "format_effects",
-    "format_models",
-    "format_test",
-    "summarize",
-]
-
 Rows = Sequence[Mapping[str, Any]]
 
 

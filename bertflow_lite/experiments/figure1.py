@@ -25,8 +25,6 @@ from bertflow_lite.flow import ActNorm, AdditiveCoupling
 from bertflow_lite.measures.geometry import mean_cosine
 from bertflow_lite.measures.similarity import Floats
 
-__all__ = ["flow_states", "format_figure1", "plane_coordinates", "run_figure1"]
-
 MOST_POINTS = 500
 
 

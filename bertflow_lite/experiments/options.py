@@ -10,8 +10,6 @@ from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 from bertflow_lite.experiments.resume import Keep, KeptResults, no_keep
 from bertflow_lite.experiments.runs import package_versions
 
-__all__ = ["AnyEncoder", "RunOptions", "default_layers", "open_kept", "seeds_for"]
-
 AnyEncoder = Encoder | WordVectorEncoder
 
 

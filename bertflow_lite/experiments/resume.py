@@ -20,16 +20,6 @@ import torch
 
 from bertflow_lite.files import cache_dir, write_json
 
-__all__ = [
-    "Keep",
-    "KeptResults",
-    "begin_or_go_on",
-    "no_keep",
-    "random_state_kept",
-    "stop_requested",
-    "workplace",
-]
-
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 

@@ -33,29 +33,6 @@ from bertflow_lite.files import cache_dir, replacing
 from bertflow_lite.measures.scores import bootstrap_interval, pair_cosines, score_sts
 from bertflow_lite.measures.similarity import Floats
 
-__all__ = [
-    "EncodedSet",
-    "FitOn",
-    "Row",
-    "Target",
-    "bits_per_dim",
-    "calibrated",
-    "different_sentences",
-    "encode_parts",
-    "encode_set",
-    "find_similarities",
-    "fit_and_score",
-    "fit_calibrator",
-    "format_results",
-    "merge_seeds",
-    "run_sts",
-    "scores",
-    "set_name",
-    "show_score",
-    "sts_target",
-    "transform",
-]
-
 logger = logging.getLogger(__name__)
 FitOn = Literal["none", "target", "train", "nli"]
 Floats32 = NDArray[np.float32]

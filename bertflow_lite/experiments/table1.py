@@ -18,19 +18,6 @@ from bertflow_lite.experiments.options import AnyEncoder, RunOptions
 from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.measures.similarity import Floats
 
-__all__ = [
-    "BINS",
-    "KS",
-    "HasVocabulary",
-    "Neighbors",
-    "Table1",
-    "WordEmbeddings",
-    "find_neighbors",
-    "format_table1",
-    "make_table1",
-    "run_table1",
-]
-
 BINS = ((0, 100), (100, 500), (500, 5_000), (5_000, 10_000))
 KS = (3, 5, 7)
 # Scores held at a time: 64 MB, whatever the vocabulary.

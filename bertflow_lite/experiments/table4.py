@@ -26,8 +26,6 @@ from bertflow_lite.measures.scores import interval_ends, pair_cosines, resample
 from bertflow_lite.measures.similarity import Floats, auc
 from bertflow_lite.measures.spelling import lexical_similarities
 
-__all__ = ["METHODS", "auc_interval", "format_table4", "questions_as_pairs", "run_table4"]
-
 METHODS: dict[str, str] = {
     "raw": "none",
     "SN": "sn",

@@ -27,8 +27,6 @@ from bertflow_lite.experiments.scoring import (
 )
 from bertflow_lite.measures.scores import score_sts
 
-__all__ = ["KS", "WIDTHS", "format_table5", "run_table5", "tune"]
-
 logger = logging.getLogger(__name__)
 KS = tuple(range(1, 21))
 """Numbers of nulled directions to choose from (Section 4.3)."""

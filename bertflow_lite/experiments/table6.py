@@ -29,17 +29,6 @@ from bertflow_lite.measures.spelling import (
     score_lexical,
 )
 
-__all__ = [
-    "CALIBRATORS",
-    "FLOW_STEPS",
-    "SETS",
-    "compare_own_pairs",
-    "format_figure2",
-    "format_table6",
-    "run_figure2",
-    "run_table6",
-]
-
 CALIBRATORS: dict[str, str] = {"none": "raw", "sn": "SN", "whiten": "whitening", "flow": "flow"}
 """Short names (`make_calibrator`) and what tables and buttons call them."""
 SETS: dict[str, str] = {"stsb": "dev", "mini-sts": "test"}

@@ -18,8 +18,6 @@ from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.scoring import calibrated, encode_parts, show_score
 from bertflow_lite.measures.scores import score_sts
 
-__all__ = ["format_table8", "run_table8"]
-
 
 def run_table8(
     models: Sequence[str | os.PathLike[str]],

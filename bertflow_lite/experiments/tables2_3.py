@@ -35,18 +35,6 @@ from bertflow_lite.experiments.scoring import (
     show_score,
 )
 
-__all__ = [
-    "NLI_LABELS",
-    "RAW",
-    "TARGET",
-    "flow_gains",
-    "format_table2",
-    "format_table3",
-    "mean_scores",
-    "run_table2",
-    "run_table3",
-]
-
 logger = logging.getLogger(__name__)
 RAW = Row("raw", "none", "none")
 TARGET = Row("flow (target)", "flow:paper", "target")

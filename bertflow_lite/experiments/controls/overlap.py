@@ -26,22 +26,6 @@ from bertflow_lite.measures.similarity import Floats, as_values, auc, spearman
 from bertflow_lite.measures.spelling import edit_distances
 from bertflow_lite.text import split_words
 
-__all__ = [
-    "OVERLAPS",
-    "Overlap",
-    "contest_share",
-    "make_swaps",
-    "matched_accuracy",
-    "run_answers",
-    "run_kinds",
-    "run_overlap",
-    "run_swaps",
-    "run_within",
-    "swap_words",
-    "within_overlap",
-    "word_overlap",
-]
-
 Overlap = Literal["jaccard", "edit"]
 OVERLAPS: tuple[Overlap, ...] = ("jaccard", "edit")
 

@@ -25,19 +25,6 @@ from bertflow_lite.experiments.scoring import Key, Target, find_similarities
 from bertflow_lite.measures.scores import Aggregation, Interval, score_similarities
 from bertflow_lite.measures.similarity import Floats
 
-__all__ = [
-    "CALIBRATORS",
-    "System",
-    "encoder_scores",
-    "find_fingerprints",
-    "gather_similarities",
-    "run_pretraining",
-    "run_rarity",
-    "run_words",
-    "seeded_similarities",
-    "to_triple",
-]
-
 CALIBRATORS = ("none", "sn", "natsv:1", "whiten", "whiten:128", "flow")
 """What every control is measured with, unless its vectors are too short."""
 

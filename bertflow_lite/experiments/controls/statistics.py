@@ -26,16 +26,6 @@ from bertflow_lite.measures.scores import (
 )
 from bertflow_lite.measures.similarity import Floats, as_values, spearman
 
-__all__ = [
-    "BootstrapScores",
-    "Explained",
-    "bootstrap_partial",
-    "bootstrap_systems",
-    "explained_by",
-    "partial_spearman",
-    "rank_residual",
-]
-
 
 @dataclass(frozen=True)
 class Explained:

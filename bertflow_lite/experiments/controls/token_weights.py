@@ -23,16 +23,6 @@ from bertflow_lite.measures.scores import score_sts
 from bertflow_lite.measures.similarity import Floats, cosine, spearman
 from bertflow_lite.text import check_sentences
 
-__all__ = [
-    "TokenInfluence",
-    "encode_weighted",
-    "run_influence",
-    "run_pooling",
-    "run_weights",
-    "token_idf",
-    "token_influence",
-]
-
 IDF_BINS = 8
 _SEED = 0
 

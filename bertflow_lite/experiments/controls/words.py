@@ -25,15 +25,6 @@ from bertflow_lite.encoders.pooling import layer_label
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder, load_glove
 from bertflow_lite.text import check_sentences, split_words
 
-__all__ = [
-    "WEIGHTINGS",
-    "WeightedWordVectors",
-    "WordCountEncoder",
-    "fit_word_encoders",
-    "idf_weights",
-    "sif_weights",
-]
-
 Weighting = Literal["count", "tfidf"]
 Projection = Literal["random", "svd"]
 WEIGHTINGS: tuple[Weighting, ...] = ("tfidf", "count")

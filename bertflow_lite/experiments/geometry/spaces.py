@@ -35,16 +35,6 @@ from bertflow_lite.measures.geometry import (
 from bertflow_lite.measures.scores import bootstrap_interval, score_sts
 from bertflow_lite.measures.similarity import Floats, unit_rows
 
-__all__ = [
-    "CALIBRATORS",
-    "LAYERS",
-    "default_sets",
-    "encode_without_first",
-    "measure_first_token",
-    "measure_space",
-    "run_geometry",
-]
-
 logger = logging.getLogger(__name__)
 CALIBRATORS = ("none", "sn", "natsv:1", "natsv:10", "sn+natsv:6", "whiten", "flow")
 LAYERS = ("last2avg", "first-last")

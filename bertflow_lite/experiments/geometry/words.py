@@ -37,15 +37,6 @@ from bertflow_lite.measures.similarity import (
     unit_rows,
 )
 
-__all__ = [
-    "WeightedWhitening",
-    "embed_words",
-    "measure_words",
-    "remove_frequency",
-    "score_word_pairs",
-    "score_words",
-]
-
 N_SHOWN_WORDS = 1000
 N_SPECTRUM = 80
 

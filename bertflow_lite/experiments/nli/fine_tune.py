@@ -27,8 +27,6 @@ from bertflow_lite.experiments.nli.judge import check_pairs, draw, hold_out, jud
 from bertflow_lite.experiments.resume import begin_or_go_on, random_state_kept, workplace
 from bertflow_lite.files import put_folder, write_json
 
-__all__ = ["RECORD", "NliHistory", "cut_blocks", "fine_tune", "load_nli_record"]
-
 RECORD = "nli.json"  # in the output folder: how the model was made
 CURVE_POINTS = 200  # at most about so many points of the loss curve are kept
 

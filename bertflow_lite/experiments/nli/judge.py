@@ -15,8 +15,6 @@ from bertflow_lite.datasets.nli import NliPairs
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.measures.similarity import Floats
 
-__all__ = ["CLASSIFIER", "check_pairs", "classify", "draw", "hold_out", "judge", "select_pairs"]
-
 CLASSIFIER = "classifier.safetensors"  # its softmax's weights, for checks; no embedding needs them
 
 

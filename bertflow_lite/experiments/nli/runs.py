@@ -15,8 +15,6 @@ from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.nli.fine_tune import fine_tune, load_nli_record
 from bertflow_lite.measures.scores import score_sts
 
-__all__ = ["run_nli"]
-
 STS_LAYERS = ["last", "last2avg", "first-last"]
 
 

@@ -16,20 +16,6 @@ from scipy.special import rel_entr
 from bertflow_lite.experiments.scoring import calibrated
 from bertflow_lite.measures.similarity import spearman
 
-__all__ = [
-    "compare_with_references",
-    "cosines",
-    "frequency_direction",
-    "jensen_shannon_similarity",
-    "make_variants",
-    "overlap",
-    "pmi_cosine",
-    "ranked",
-    "remove_direction",
-    "shorten",
-    "upper",
-]
-
 Floats = NDArray[np.float64]
 
 

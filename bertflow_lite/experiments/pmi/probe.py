@@ -41,19 +41,6 @@ from bertflow_lite.experiments.pmi.agreement import (
 from bertflow_lite.experiments.runs import round_numbers
 from bertflow_lite.measures.similarity import spearman
 
-__all__ = [
-    "Contexts",
-    "ScoreMoments",
-    "collect_contexts",
-    "log_partition",
-    "moments",
-    "regress",
-    "run_probe",
-    "sample_sentences",
-    "word_probabilities",
-    "word_tokens",
-]
-
 Floats = NDArray[np.float64]
 BLOCK = 64  # contexts whose scores are held at once: 13 MB at 49,152 words in float32
 TERMS = ("PMI", "log p(x)", "lambda_c")

@@ -33,8 +33,6 @@ from bertflow_lite.experiments.runs import round_numbers
 from bertflow_lite.experiments.scoring import calibrated
 from bertflow_lite.measures.similarity import spearman
 
-__all__ = ["run_toy"]
-
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 FLOW_STEPS = 300  # of the flow that is trained for longer than the paper's one epoch

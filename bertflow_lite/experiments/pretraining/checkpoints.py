@@ -20,16 +20,6 @@ from bertflow_lite.files import put_folder
 if TYPE_CHECKING:
     from bertflow_lite.experiments.pretraining.loop import TrainingRun
 
-__all__ = [
-    "Training",
-    "begin_run",
-    "fingerprint_folder",
-    "read_training",
-    "restore",
-    "save_checkpoint",
-    "save_model",
-]
-
 CHECKPOINT = Path("unfinished", "checkpoint.safetensors")
 _COUNTERS = ("step", "tokens", "epoch", "at", "seconds", "running")
 

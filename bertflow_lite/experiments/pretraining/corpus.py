@@ -28,20 +28,6 @@ from tqdm.auto import tqdm
 from bertflow_lite.files import cache_dir, replacing, tidy_path, write_json
 from bertflow_lite.hub import hub_file
 
-__all__ = [
-    "LAST_PAGE",
-    "PackedCorpus",
-    "clean_article",
-    "find_corpus",
-    "open_corpus",
-    "pack_corpus",
-    "read_paragraphs",
-    "row_lengths",
-    "similar_lengths",
-    "split_sentences",
-    "wikipedia_text",
-]
-
 REPO, DUMP, SHARDS = "wikimedia/wikipedia", "20231101.en", 41
 LAST_PAGE = 12334
 """Page id of the last article that is taken."""

@@ -39,8 +39,6 @@ from bertflow_lite.experiments.pretraining.vocabulary_loss import vocabulary_los
 from bertflow_lite.experiments.resume import stop_requested, workplace
 from bertflow_lite.files import write_json
 
-__all__ = ["Pretraining", "TrainingRun", "mask_rows", "masked_loss", "pretrain", "snapshot_steps"]
-
 NUMBERS = ("steps", "tokens", "seconds", "loss")  # of a record, and of `Pretraining`
 
 

@@ -31,23 +31,6 @@ from bertflow_lite.experiments.pretraining.corpus import PackedCorpus
 from bertflow_lite.files import cache_dir, replacing
 from bertflow_lite.measures.similarity import spearman
 
-__all__ = [
-    "NeighborCounts",
-    "NeighborPairs",
-    "Places",
-    "collect_at",
-    "compare_neighbors",
-    "count_right_neighbors",
-    "draw_places",
-    "frequent_pairs",
-    "held_out_r2",
-    "measure_gain",
-    "measure_terms",
-    "neighbor_counts",
-    "neighbor_places",
-    "select_contexts",
-]
-
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]

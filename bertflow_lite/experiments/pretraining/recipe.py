@@ -12,19 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = [
-    "RECIPES",
-    "Recipe",
-    "attention_on",
-    "find_recipe",
-    "learning_rate_at",
-    "make_masked_model",
-    "make_waves",
-    "masked_at",
-    "rows_at",
-    "unigram_log_p",
-]
-
 BIASES = ("log p", "zero", "none")
 
 

@@ -66,24 +66,6 @@ from bertflow_lite.measures.similarity import spearman
 from bertflow_lite.measures.spelling import lexical_similarities
 from bertflow_lite.text import split_words
 
-__all__ = [
-    "CALIBRATORS",
-    "LAYERS",
-    "MASKED_SENTENCES",
-    "Frame",
-    "Material",
-    "align_frames",
-    "calibrated_scores",
-    "load_validation_pairs",
-    "make_frame",
-    "measure_folder",
-    "measure_run",
-    "measure_snapshot",
-    "measure_words",
-    "prepare",
-    "spread_over",
-]
-
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 FORMAT = 1

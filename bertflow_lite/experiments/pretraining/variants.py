@@ -46,21 +46,6 @@ from bertflow_lite.experiments.table1 import WordEmbeddings
 from bertflow_lite.measures.geometry import mean_cosine
 from bertflow_lite.measures.similarity import spearman
 
-__all__ = [
-    "ASIDES",
-    "LADDER",
-    "STEPS",
-    "VARIANTS",
-    "Trial",
-    "Variant",
-    "compare_recipes",
-    "run_comparison",
-    "run_variants",
-    "short_run",
-    "thin_corpus",
-    "train_variant",
-]
-
 T = TypeVar("T")
 STEPS = (0, 10, 30, 50, 70, 100, 200, 300, 500)
 """Where a variant is measured."""

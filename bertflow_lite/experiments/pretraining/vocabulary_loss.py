@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["vocabulary_loss"]
-
 _SLICE = 64
 """Places at once: 8 MB of float32 logits for BERT's vocabulary."""
 
