@@ -26,13 +26,15 @@ from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.pooling import pool, resolve_layers
 from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, seeds_for
 from bertflow_lite.experiments.paper import SETS
 from bertflow_lite.experiments.scoring import (
+    AnyEncoder,
+    RunOptions,
     bits_per_dim,
     encode_parts,
     fit_calibrator,
     scores,
+    seeds_for,
     transform,
 )
 from bertflow_lite.measures.scores import score_sts

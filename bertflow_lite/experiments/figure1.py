@@ -18,8 +18,7 @@ from tabulate import tabulate
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.datasets.word_counts import load_word_counts, mean_log_frequency
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers
-from bertflow_lite.experiments.scoring import fit_calibrator
+from bertflow_lite.experiments.scoring import AnyEncoder, RunOptions, default_layers, fit_calibrator
 from bertflow_lite.experiments.table6 import FLOW_STEPS
 from bertflow_lite.flow import ActNorm, AdditiveCoupling
 from bertflow_lite.measures.geometry import mean_cosine

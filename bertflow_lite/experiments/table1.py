@@ -14,8 +14,8 @@ from tabulate import tabulate
 
 from bertflow_lite.datasets.word_counts import load_word_counts
 from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions
 from bertflow_lite.experiments.paper import load_paper_table
+from bertflow_lite.experiments.scoring import AnyEncoder, RunOptions
 from bertflow_lite.measures.similarity import Floats
 
 BINS = ((0, 100), (100, 500), (500, 5_000), (5_000, 10_000))

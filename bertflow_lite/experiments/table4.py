@@ -19,9 +19,16 @@ from bertflow_lite.datasets.nli import load_nli_sentences
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.qnli import QuestionPairs, load_qnli
 from bertflow_lite.experiments.nli_flow import NLI_FORMS, choose_sentences, fit_nli_flow
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers
 from bertflow_lite.experiments.paper import load_paper_table
-from bertflow_lite.experiments.scoring import calibrated, encode_parts, show_score, transform
+from bertflow_lite.experiments.scoring import (
+    AnyEncoder,
+    RunOptions,
+    calibrated,
+    default_layers,
+    encode_parts,
+    show_score,
+    transform,
+)
 from bertflow_lite.measures.scores import interval_ends, pair_cosines, resample
 from bertflow_lite.measures.similarity import Floats, auc
 from bertflow_lite.measures.spelling import lexical_similarities

@@ -14,14 +14,17 @@ from tabulate import SEPARATING_LINE, tabulate
 
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers, seeds_for
 from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.resume import Keep
 from bertflow_lite.experiments.scoring import (
+    AnyEncoder,
+    RunOptions,
+    default_layers,
     encode_parts,
     fit_calibrator,
     merge_seeds,
     scores,
+    seeds_for,
     show_score,
     transform,
 )

@@ -16,9 +16,15 @@ from tabulate import tabulate
 
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers, seeds_for
 from bertflow_lite.experiments.paper import load_paper_table
-from bertflow_lite.experiments.scoring import calibrated, encode_parts
+from bertflow_lite.experiments.scoring import (
+    AnyEncoder,
+    RunOptions,
+    calibrated,
+    default_layers,
+    encode_parts,
+    seeds_for,
+)
 from bertflow_lite.measures.scores import pair_cosines
 from bertflow_lite.measures.similarity import Floats, cosine, spearman
 from bertflow_lite.measures.spelling import (

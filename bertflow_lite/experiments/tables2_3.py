@@ -22,16 +22,19 @@ from bertflow_lite.experiments.nli_flow import (
     choose_sentences,
     fit_nli_flow,
 )
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers, seeds_for
 from bertflow_lite.experiments.paper import SETS, Gain, measure_gain, paper_rows, text_claims
 from bertflow_lite.experiments.runs import load_run
 from bertflow_lite.experiments.scoring import (
+    AnyEncoder,
     EncodedSet,
     Row,
+    RunOptions,
+    default_layers,
     encode_set,
     fit_and_score,
     merge_seeds,
     scores,
+    seeds_for,
     show_score,
 )
 

@@ -23,20 +23,8 @@ def classify(
 ) -> Floats:
     """Log-probabilities of the three classes, by the classifier that fine-tuning left.
 
-    Parameters
-    ----------
-    encoder : Encoder
-        The fine-tuned model.
-    pairs : NliPairs
-        Pairs to classify; their labels are not looked at.
-    folder : path
-        Where `fine_tune` put the model and its classifier.
-    progress : bool, default False
-        Show a progress bar.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_pairs, 3)
+    The folder is where `fine_tune` put the model and its classifier; labels are not looked at.
+    Shape (n_pairs, 3).
     """
     u, v = _embed(encoder, pairs, progress)
     return _log_probabilities(u, v, Path(folder))
@@ -109,24 +97,8 @@ def hold_out(pairs: NliPairs, n: int = 2000, *, seed: int = SPLIT_SEED) -> tuple
     drawn, at random: no premise is on both sides (letter case and punctuation aside).  Every
     source and class gets its share, since a group is passed over once its classes have theirs.
 
-    Parameters
-    ----------
-    pairs : NliPairs
-        The pairs.
-    n : int, default 2000
-        Pairs to hold out; a few may be wanting where no group fits any more.  0: none.
-    seed : int, default 0
-        Random state of the draw.
-
-    Returns
-    -------
-    train, held_out : ndarray of int
-        Row numbers, ascending.
-
-    Raises
-    ------
-    ValueError
-        If ``n`` is negative, or more than half of the pairs.
+    A few of the ``n`` may be wanting where no group fits any more. Gives the row numbers of both,
+    ascending.
     """
     total = len(pairs)
     if not 0 <= n <= total // 2:

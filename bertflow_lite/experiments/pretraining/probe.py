@@ -63,19 +63,7 @@ class Places:
 def draw_places(rows: Rows, marks: NDArray[np.int64], n: int, seed: int = 0) -> Places:
     """Draw places at random, each at most once, never on a mark.
 
-    Parameters
-    ----------
-    rows : ndarray of int, shape (n_rows, length)
-    marks : ndarray of int
-        Ids that are never masked.
-    n : int
-        Number of places; all there are, if these are fewer.
-    seed : int, default 0
-
-    Raises
-    ------
-    ValueError
-        If there is no place at all.
+    ``marks`` are ids that are never masked; of ``n`` places, fewer come where there are no more.
     """
     row, position = np.nonzero(~np.isin(rows, marks))
     if not len(row):
@@ -87,17 +75,7 @@ def draw_places(rows: Rows, marks: NDArray[np.int64], n: int, seed: int = 0) -> 
 def neighbor_places(
     rows: Rows, left: NDArray[np.int64], marks: NDArray[np.int64], most: int, seed: int = 0
 ) -> Places:
-    """Draw places right of given pieces, at most so many for each.
-
-    Parameters
-    ----------
-    rows, marks, seed
-        As in `draw_places`.
-    left : ndarray of int, shape (n_left,)
-        The pieces.
-    most : int
-        Places for each of them.
-    """
+    """Draw places right of given pieces, at most so many for each."""
     place = np.full(int(max(rows.max(), left.max(), marks.max())) + 1, -1)
     place[left] = np.arange(len(left))
     row, before = np.nonzero((place[rows[:, :-1]] >= 0) & ~np.isin(rows[:, 1:], marks))
@@ -113,24 +91,7 @@ def collect_at(
 ) -> Contexts:
     """Mask each place by itself and keep the context vector there.
 
-    Parameters
-    ----------
-    lm : LanguageModel
-        A masked one.
-    rows : ndarray of int, shape (n_rows, length)
-    places : Places
-    batch_tokens : int, default 1024
-        Padded pieces in a batch.
-
-    Returns
-    -------
-    Contexts
-        Without texts: those of a corpus are not to be stored.
-
-    Raises
-    ------
-    ValueError
-        If the model is no masked one.
+    The contexts have no texts: those of a corpus are not to be stored.
     """
     if lm.kind != "masked":
         raise ValueError(f"{lm.name!r} predicts the next token; masks need a masked model.")
@@ -206,25 +167,9 @@ def count_right_neighbors(
 ) -> NDArray[np.int64]:
     """Count what stands right of some pieces.
 
-    Parameters
-    ----------
-    rows : ndarray of int, shape (n_rows, length)
-        Read block by block, so they may be mapped from disk.
-    left : ndarray of int, shape (n_left,)
-        The left pieces, none twice and none a mark.
-    vocabulary : int
-        Number of pieces.
-    marks : ndarray of int
-        Ids that are no neighbors: begin, end, padding and the like.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_left, vocabulary)
-
-    Raises
-    ------
-    ValueError
-        If a left piece comes twice, is a mark or lies outside the vocabulary.
+    Rows are read block by block, so they may be mapped from disk. The left pieces are none twice
+    and none a mark; marks (begin, end, padding and the like) are no neighbors. Shape (n_left,
+    vocabulary).
 
     Examples
     --------
@@ -254,17 +199,8 @@ def neighbor_counts(
 ) -> NeighborCounts:
     """Count what stands right of some pieces in a packed corpus, or read it from the cache.
 
-    Parameters
-    ----------
-    corpus : PackedCorpus
-    left, marks
-        As in `count_right_neighbors`.
-    leave_out : int, default 0
-        Rows at the end that are not counted.
-
-    Returns
-    -------
-    NeighborCounts
+    So many rows at the end as ``leave_out`` says are not counted; the rest is as in
+    `count_right_neighbors`.
     """
     rows = corpus.rows[: len(corpus.rows) - leave_out]
     vocabulary = len(corpus.counts)
@@ -301,19 +237,8 @@ def frequent_pairs(
 ) -> NeighborPairs:
     """PMI of the pairs that were met often enough.
 
-    Parameters
-    ----------
-    found : NeighborCounts
-    log_p : ndarray, shape (vocabulary,)
-        From `unigram_log_p`.
-    least : int, default 20
-        Smallest count of a pair.  The PMI of a pair that was met n times is known to about
-        1 / sqrt(n) nats.
-
-    Returns
-    -------
-    NeighborPairs
-        Ordered by left piece, then by right piece.
+    ``least`` is the smallest count of a pair: the PMI of a pair that was met n times is known to
+    about 1 / sqrt(n) nats. The pairs are ordered by left piece, then by right piece.
     """
     left, piece = np.nonzero(found.counts >= max(least, 1))
     total = found.counts.sum(axis=1)
@@ -328,13 +253,8 @@ def measure_gain(
 ) -> dict[str, Any]:
     """Mean PMI of the true pieces: what the context tells, in nats, by frequency.
 
-    Parameters
-    ----------
-    lm, contexts
-    log_p : ndarray, shape (vocabulary,)
-        Of the corpus (`unigram_log_p`).
-    ranks : ndarray of int, shape (vocabulary,)
-        Frequency rank of each piece in the corpus.
+    ``log_p`` and ``ranks`` are those of the corpus: the log frequency of each piece
+    (`unigram_log_p`), and its frequency rank.
 
     Returns
     -------
@@ -396,16 +316,9 @@ def measure_terms(
     explains them (``r2_without_pmi``), which is all that a model without knowledge of contexts
     can do.
 
-    Parameters
-    ----------
-    lm, contexts
-    log_p, counts : ndarray, shape (vocabulary,)
-        Of the corpus.  The sum over ``"pairs"`` takes every piece of the vocabulary alike, also
-        those that never occur and have half a count; ``"joint"`` weighs with p(x|c).
-    least : int, default 20
-        Smallest count of the pieces that ``log_p_in`` looks at.
-    seed : int, default 0
-        Of the halves.
+    ``log_p`` and ``counts`` are those of the corpus. The sum over ``"pairs"`` takes every piece of
+    the vocabulary alike, also those that never occur and have half a count; ``"joint"`` weighs with
+    p(x|c). ``log_p_in`` looks at pieces with a count of ``least`` or more.
 
     Returns
     -------
@@ -459,14 +372,8 @@ def compare_neighbors(
     noisy: ``spearman_halves`` compares two halves of them, and no model can be expected to agree
     with the corpus better than with itself.
 
-    Parameters
-    ----------
-    lm, contexts
-    left : ndarray of int, shape (n_contexts,)
-        `Places.left` of the contexts.
-    pairs : NeighborPairs
-        Of the corpus; those whose left piece has two contexts at least are used.
-    log_p : ndarray, shape (vocabulary,)
+    ``left`` is `Places.left` of the contexts; of the corpus's pairs, those whose left piece has two
+    contexts at least are used.
 
     Returns
     -------
@@ -474,11 +381,6 @@ def compare_neighbors(
         ``n_pairs``, ``n_left``, ``n_contexts``; ``spearman`` and ``pearson`` of the two PMIs;
         ``slope``, by how much the model's rises with the corpus's; ``spearman_rarity``, of the
         corpus's PMI and -log p(x); ``spearman_halves``.
-
-    Raises
-    ------
-    ValueError
-        If fewer than three pairs can be compared.
     """
     n_left = int(max(left.max(initial=-1), pairs.left.max(initial=-1))) + 1
     n_contexts = np.bincount(left, minlength=n_left)

@@ -155,27 +155,8 @@ def prepare(
 ) -> Material:
     """Gather what the snapshots of a run are measured on.
 
-    Parameters
-    ----------
-    corpus : PackedCorpus
-        That the run was trained on.
-    tokenizer : PreTrainedTokenizerFast
-        Of the run.
-    pairs : SentencePairs
-        The STS set to score on.
-    least_pairs : int, default 20
-        Smallest count of two neighbors that are compared.
-    seed : int, default 0
-        Of the draws of places.
-
-    Returns
-    -------
-    Material
-
-    Raises
-    ------
-    ValueError
-        If the corpus is too small to measure with.
+    The corpus and the tokenizer are those of the run; ``least_pairs`` is the smallest count of two
+    neighbors that are compared.
     """
     marks = np.array(sorted(tokenizer.all_special_ids), dtype=np.int64)
     pieces = np.delete(np.arange(len(corpus.counts)), marks)
@@ -218,15 +199,7 @@ def measure_snapshot(
 ) -> dict[str, Any]:
     """Measure one snapshot.
 
-    Parameters
-    ----------
-    folder : Path
-        A transformers model, `BertForMaskedLM`, with its tokenizer.
-    material : Material
-        From `prepare`.
-    seeds : sequence of int, default (0,)
-        Of the flows.
-    device : str or torch.device, default "cpu"
+    The folder holds a `BertForMaskedLM` with its tokenizer; the seeds are the flows'.
 
     Returns
     -------
@@ -339,15 +312,6 @@ def calibrated_scores(
     Calibrators are fitted on the different sentences of the set, without their gold scores.  The
     flow is the paper's preset, trained for 500 steps at least, as in the chapter on anisotropy;
     only it has a seed.
-
-    Parameters
-    ----------
-    embeddings : ndarray, shape (2 * n_pairs, dim)
-        One row for each of ``pairs.sentences``.
-    pairs : SentencePairs
-    calibrators : sequence of str
-        As `make_calibrator` takes them.
-    seeds : sequence of int
     """
     rows, _ = different_sentences(pairs)
     how: dict[str, Any] = {"min_steps": FLOW_STEPS, "device": "cpu"}
@@ -404,21 +368,8 @@ class Frame:
 def make_frame(x: ArrayLike, shown: Sequence[int] | NDArray[np.intp] | None = None) -> Frame:
     """Project a cloud onto its two strongest principal directions.
 
-    Parameters
-    ----------
-    x : array-like, shape (n >= 2, dim >= 2)
-        All points: directions and mean are theirs.
-    shown : sequence of int, optional
-        Rows whose coordinates are wanted; default: all.
-
-    Returns
-    -------
-    Frame
-
-    Raises
-    ------
-    ValueError
-        If all points are equal, or there are too few points or dimensions.
+    Directions and mean are those of all points, shape (n >= 2, dim >= 2); ``shown`` are the rows
+    whose coordinates are wanted (default: all).
     """
     rows = np.asarray(x, dtype=np.float64)
     if rows.ndim != 2 or min(rows.shape) < 2:
@@ -435,15 +386,8 @@ def make_frame(x: ArrayLike, shown: Sequence[int] | NDArray[np.intp] | None = No
 def align_frames(frames: Sequence[ArrayLike]) -> list[Floats]:
     """Turn and mirror each frame towards the next, from the last one backward.
 
-    Parameters
-    ----------
-    frames : sequence of array-like, each of shape (n, 2)
-        Row i of each is the same point.
-
-    Returns
-    -------
-    list of ndarray, shape (n, 2)
-        Distances within a frame, and from the origin, are as before; so is the last frame.
+    Frames are of shape (n, 2), row i of each the same point. Distances within a frame, and from the
+    origin, stay; so does the last frame.
 
     Examples
     --------
@@ -462,15 +406,7 @@ def align_frames(frames: Sequence[ArrayLike]) -> list[Floats]:
 def spread_over(n: int, wanted: int) -> NDArray[np.intp]:
     """Choose positions out of ``n``, dense at first and then ever sparser, as on a log scale.
 
-    Parameters
-    ----------
-    n, wanted : int
-        How many there are, and how many to choose at most.
-
-    Returns
-    -------
-    ndarray of int, shape (min(n, wanted),)
-        Rising, with the first and the last position.
+    At most ``wanted`` of them, rising, with the first and the last position.
 
     Examples
     --------
@@ -518,24 +454,8 @@ def measure_run(
     Each snapshot's numbers are kept in the cache, by its weights, so that an interrupted call, or
     one while the training still goes on, has to measure only what is new.
 
-    Parameters
-    ----------
-    training : Training
-        From `read_training`.
-    corpus : PackedCorpus
-        That it was trained on.
-    tokenizer : PreTrainedTokenizerFast
-    pairs : SentencePairs
-        From `load_validation_pairs`.
-    seeds : int, default 3
-        Flows at the first and the last snapshot, which say how noisy one flow is; elsewhere one.
-    least_pairs : int, default 20
-        See `prepare`.
-    resume : bool, default True
-        Use what is kept.
-    device : str or torch.device, default "cpu"
-    progress : bool, default False
-        Show a progress bar.
+    Flows are fitted with so many seeds at the first and the last snapshot, which say how noisy one
+    flow is; elsewhere with one.
 
     Returns
     -------
@@ -544,11 +464,6 @@ def measure_run(
         ``snapshots``: a list, see `measure_snapshot`, with ``step``, ``tokens``,
         ``training_loss``, ``held_out_loss`` and ``seconds``; ``film``: frames by snapshot, aligned
         (`align_frames`).
-
-    Raises
-    ------
-    ValueError
-        If the run was trained on another corpus.
     """
     if training.settings["corpus"] != corpus.fingerprint:
         raise ValueError(
@@ -630,30 +545,9 @@ def measure_folder(
 ) -> dict[str, Any]:
     """Measure the run in a folder (`measure_run`), and store the results.
 
-    Parameters
-    ----------
-    run : Path
-        That `pretrain` filled.
-    corpus : str or Path
-        The text that it was trained on (`find_corpus`).
-    name : str
-        Of the stored run.
-    data : str
-        Set whose validation pairs are scored (`load_validation_pairs`).
-    out : Path, optional
-        Write to this JSON file, and not to the project's results.
-    partial : bool
-        See `read_training`.
-    seeds, least_pairs, resume
-        See `measure_run`.
-    device : str, optional
-        See `find_device`.
-    download, progress : bool
-
-    Returns
-    -------
-    dict
-        The results.
+    ``data`` is the set whose validation pairs are scored. With ``out``, results are written to this
+    JSON file, and not to the project's results; the rest is as in `measure_run`, `read_training`
+    and `find_corpus`.
     """
     training = read_training(run, partial=partial)
     pairs = load_validation_pairs(data, download=download)

@@ -67,27 +67,8 @@ def short_run(
 ) -> tuple[list[T], float]:
     """Train to some points, and measure at each of them.
 
-    Parameters
-    ----------
-    run : TrainingRun
-    points : sequence of float
-        Where to measure; the last one ends the run.
-    unit : {"step", "tokens"}
-        What the points count.
-    measure : callable
-    share : callable
-        Gives the share of the run that is over, by which the rate falls.
-    name : str
-        Of the progress bar.
-    progress : bool
-        Show it.
-
-    Returns
-    -------
-    found : list
-        What was measured.
-    seconds : float
-        Of training.
+    Points count steps or tokens; the last one ends the run. ``share`` gives the share of the run
+    that is over, by which the rate falls. Gives what was measured, and the seconds of training.
     """
     found, left, measuring, began = [], sorted(points), 0.0, time.monotonic()
     with tqdm(total=int(left[-1]), unit=unit[:4], unit_scale=True, desc=name,
@@ -194,21 +175,8 @@ def compare_recipes(
 ) -> dict[str, Any]:
     """Train one recipe for a short while, the rate constant after its rise.
 
-    Parameters
-    ----------
-    corpus, tokenizer
-        As `pretrain`.
-    trial : Trial
-    tokens : float
-        When to end.
-    shape : mapping, optional
-        Fields of `Recipe` that all trials share, as ``width``; default: the book's model.
-    points : sequence of float
-        Shares of the tokens after which the held-out loss is measured.
-    seed, device, bf16
-        As `pretrain`.
-    progress : bool
-        Show a progress bar.
+    ``shape`` holds fields of `Recipe` that all trials share, as ``width`` (default: the book's
+    model); ``points`` are shares of the tokens after which the held-out loss is measured.
 
     Returns
     -------
@@ -246,19 +214,7 @@ def run_comparison(
 ) -> dict[str, Any]:
     """Train all of `LADDER` and `ASIDES`; what is finished is kept in the cache until it is stored.
 
-    Parameters
-    ----------
-    corpus : str or Path
-        A text (`find_corpus`).
-    config : str
-        Of `RECIPES`, whose shape all trials have.
-    tokens, seed, bf16
-        As `compare_recipes`; for ``bf16`` None, see `choose_bf16`.
-    device : str, optional
-        See `find_device`.
-    store : str, optional
-        Name of the stored run.
-    download, progress : bool
+    The trials have the shape of the recipe ``config`` (`RECIPES`); ``store`` names the stored run.
 
     Returns
     -------
@@ -383,23 +339,8 @@ def train_variant(
 ) -> dict[str, Any]:
     """Train one variant for a short while and measure it on its way.
 
-    Parameters
-    ----------
-    corpus, tokenizer
-        As `pretrain`.
-    variant : Variant
-    material : Material
-        Of the *whole* corpus: frequencies are those of the language, whatever text is trained on.
-    recipe : Recipe
-        What the variant changes.
-    steps : sequence of int
-        Where to measure; the last one ends the run.
-    each : int
-        Occurrences of a piece in the text where all are equally frequent (`thin_corpus`).
-    seed, device, bf16
-        As `pretrain`.
-    progress : bool
-        Show a progress bar.
+    The material is that of the *whole* corpus: frequencies are those of the language, whatever text
+    is trained on. The last of the steps ends the run; ``each`` is for `thin_corpus`.
 
     Returns
     -------
@@ -499,28 +440,13 @@ def run_variants(
 ) -> dict[str, Any]:
     """Train `VARIANTS`; each is kept in the cache until all are stored.
 
-    Parameters
-    ----------
-    corpus, config, device, bf16, store, download, progress
-        See `run_comparison`.
-    steps : int
-        Train each so far.
-    only : sequence of str
-        Names of variants; default: all.
-    data : str
-        Set whose validation pairs are scored (`load_validation_pairs`).
-    each, seed
-        See `train_variant`.
+    Each is trained for so many steps; by default, all are. ``data`` is the set whose validation
+    pairs are scored; the rest is as in `run_comparison` and `train_variant`.
 
     Returns
     -------
     dict
         ``settings``; ``variants``, see `train_variant`.
-
-    Raises
-    ------
-    ValueError
-        If there is no such variant or configuration.
     """
     names = [variant.name for variant in VARIANTS]
     for name in only:
@@ -569,29 +495,12 @@ def thin_corpus(
 ) -> PackedCorpus:
     """Keep some occurrences of the pieces, in the order of the text, and drop all others.
 
-    Parameters
-    ----------
-    corpus : PackedCorpus
-    tokenizer : PreTrainedTokenizerFast
-        That it was packed with.
-    each : int
-        Occurrences of a piece to keep.  Pieces that occur less often are dropped.
-    equal : bool
-        Whether every piece that is left occurs equally often.  Otherwise as many occurrences in
-        all are drawn from the whole text, whatever their piece.
-    seed : int, default 0
-        Of the draw.
+    ``each`` is the number of occurrences of a piece to keep; pieces that occur less often are
+    dropped. With ``equal``, every piece that is left occurs equally often; otherwise as many
+    occurrences in all are drawn from the whole text, whatever their piece.
 
-    Returns
-    -------
-    PackedCorpus
-        In memory.  Its rows are as long as those of the text, drawn at random, whatever sentences
-        the pieces come from: so a step reads as much, and rates fall as fast.
-
-    Raises
-    ------
-    ValueError
-        If no piece occurs so often.
+    The rows, in memory, are as long as those of the text, drawn at random, whatever sentences the
+    pieces come from: so a step reads as much, and rates fall as fast.
 
     Examples
     --------
