@@ -143,7 +143,7 @@ def run_geometry(
     return rounded
 
 
-def default_sets(*, most_pairs: int = 1500) -> list[SentencePairs]:
+def default_sets() -> list[SentencePairs]:
     """mini-sts, and STS-B's validation pairs where the real data is present."""
     sets = [load_sts("mini-sts")]
     try:
@@ -151,7 +151,7 @@ def default_sets(*, most_pairs: int = 1500) -> list[SentencePairs]:
     except FileNotFoundError:
         logger.info("the real STS-B is not here; mini-sts only")
         return sets
-    return [*sets, sts if len(sts) <= most_pairs else sts.select(list(range(most_pairs)))]
+    return [*sets, sts]
 
 
 def measure_space(

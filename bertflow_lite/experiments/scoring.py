@@ -425,10 +425,10 @@ class Target:
         return hashlib.sha256(content.encode("ascii")).hexdigest()[:16]
 
 
-def sts_target(name: str, split: str | None = None, *, download: bool = False) -> Target:
+def sts_target(name: str, *, download: bool = False) -> Target:
     """Take an STS set, with calibrators fitted on the sentences of all splits, "flow (target)"."""
     fitted = load_sts(name, "all", download=download).sentences
-    return Target(load_sts(name, split, download=download), tuple(fitted))
+    return Target(load_sts(name, download=download), tuple(fitted))
 
 
 def find_similarities(

@@ -130,7 +130,6 @@ def auc_interval(
     baseline: Floats | None = None,
     *,
     n_resamples: int = 1000,
-    random_state: int = 0,
 ) -> tuple[float, float]:
     """Give the 95 % bootstrap interval of an AUC x 100, or of its gain over another's.
 
@@ -141,7 +140,7 @@ def auc_interval(
     tuple of float
         Lower and upper end.
     """
-    rng = np.random.default_rng(random_state)
+    rng = np.random.default_rng(0)
     drawn = np.empty(n_resamples)
     for part, chosen in resample(np.arange(len(labels)), n_resamples, rng):
         drawn[part] = _auc_rows(labels[chosen], scores[chosen])

@@ -18,14 +18,14 @@ from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.scoring import calibrated, encode_parts, show_score
 from bertflow_lite.measures.scores import score_sts
 
+CALIBRATOR = "flow:paper"
+
 
 def run_table8(
     models: Sequence[str | os.PathLike[str]],
     *,
     data: str = "stsb",
-    split: str | None = None,
     layers: Sequence[str] = ("last2avg", "first-last"),
-    calibrator: str = "flow:paper",
     max_length: int = 64,
     device: str | None = None,
     download: bool = False,
@@ -47,7 +47,7 @@ def run_table8(
     """
     records = [load_nli_record(folder) for folder in models]
     _check_kin(records)
-    scored, fitted = load_sts(data, split, download=download), load_sts(data, "all")
+    scored, fitted = load_sts(data, download=download), load_sts(data, "all")
     choices: list[LayersArgument] = ["last", *layers]
     values: dict[tuple[str, str], list[float]] = {}
     spread: dict[str, list[float]] = {name: [] for name in layers}
@@ -61,15 +61,15 @@ def run_table8(
             if name == "last":
                 continue
             for seed in [r["seed"] for r in records] if number == 0 else [record["seed"]]:
-                z = calibrated(calibrator, to_fit, to_score, seed=seed, progress=progress)
+                z = calibrated(CALIBRATOR, to_fit, to_score, seed=seed, progress=progress)
                 score = score_sts(scored, z).all
                 if seed == record["seed"]:
-                    values.setdefault((name, calibrator), []).append(score)
+                    values.setdefault((name, CALIBRATOR), []).append(score)
                 if number == 0:
                     spread[name].append(score)
     rows = [_row(_row_name(name, how), name, how, scores) for (name, how), scores in values.items()]
     rows += [
-        _row(f"{name} + flow (target), first model, flow's seed alone", name, calibrator, scores)
+        _row(f"{name} + flow (target), first model, flow's seed alone", name, CALIBRATOR, scores)
         for name, scores in spread.items()
     ]
     return {

@@ -22,6 +22,7 @@ from bertflow_lite.experiments.controls.runs import System, gather_similarities,
 from bertflow_lite.experiments.controls.statistics import bootstrap_systems
 from bertflow_lite.experiments.controls.words import WEIGHTINGS, WordCountEncoder, idf_weights
 from bertflow_lite.experiments.scoring import Target, sts_target
+from bertflow_lite.experiments.table4 import questions_as_pairs
 from bertflow_lite.measures.similarity import Floats, as_values, auc, spearman
 from bertflow_lite.measures.spelling import edit_distances
 from bertflow_lite.text import split_words
@@ -72,14 +73,11 @@ def matched_accuracy(
     overlap: ArrayLike,
     similarities: Mapping[str, ArrayLike],
     *,
-    least_gap: float = 1.0,
-    tolerance: float = 0.0,
     min_overlap: float = 0.0,
 ) -> tuple[dict[str, float], int]:
     """Count how often, of two pairs with the same overlap, the one rated higher gets more.
 
-    All pairs of pairs are taken whose overlaps differ by at most ``tolerance`` and whose gold
-    scores differ by at least ``least_gap``.
+    All pairs of pairs are taken whose overlaps are equal and whose gold scores differ by 1 or more.
 
     Pairs that share less than ``min_overlap`` are left out: most pairs without a shared word are
     just unrelated.
@@ -94,13 +92,13 @@ def matched_accuracy(
     ratings, shared = as_values(gold, "gold"), as_values(overlap, "the overlap")
     kept = np.flatnonzero(shared >= min_overlap)
     order = kept[np.argsort(shared[kept], kind="stable")]
-    last = np.searchsorted(shared[order], shared[order] + tolerance + 1e-12, side="right")
+    last = np.searchsorted(shared[order], shared[order] + 1e-12, side="right")
     values = {name: as_values(one, name) for name, one in similarities.items()}
     right, n = dict.fromkeys(values, 0.0), 0
     for position, row in enumerate(order):
         others = order[position + 1 : last[position]]
         gap = ratings[row] - ratings[others]
-        others, gap = others[np.abs(gap) >= least_gap], gap[np.abs(gap) >= least_gap]
+        others, gap = others[np.abs(gap) >= 1], gap[np.abs(gap) >= 1]
         n += len(others)
         for name, one in values.items():
             sign = np.sign(one[row] - one[others]) * np.sign(gap)
@@ -274,14 +272,7 @@ def run_answers(
         by pairs; calibrators are fitted on the questions and sentences themselves.
     """
     qnli = load_qnli(download=bool(options.get("download")))
-    pairs = SentencePairs(
-        "qnli",
-        qnli.split,
-        qnli.questions,
-        qnli.sentences,
-        qnli.labels.astype(float),
-        np.full(len(qnli), "qnli"),
-    )
+    pairs = questions_as_pairs(qnli)
     target = Target(pairs, tuple(qnli.all_sentences))
     overlap = word_overlap(pairs.sentences1, pairs.sentences2)
     binned = within_overlap(pairs, overlap, bins).subsets

@@ -109,7 +109,7 @@ def encoder_scores(
 
 
 def run_words(
-    targets: Sequence[Target], calibrators: Sequence[str] = CALIBRATORS, seed: int = 0
+    targets: Sequence[Target], calibrators: Sequence[str] = CALIBRATORS
 ) -> list[dict[str, Any]]:
     """Score encoders that count words, as sparse vectors and, calibrated, as dense ones.
 
@@ -129,7 +129,7 @@ def run_words(
                 for row in encoder_scores([target], [{(pairs.name, "mean", "none"): sparse}]):
                     rows.append({"encoder": name, "dim": encoder.n_words, **row})
             usable = [name for name in calibrators if _fits(name, encoder.dim)]
-            found = find_similarities(encoder, [target], ["mean"], usable, seed=seed)
+            found = find_similarities(encoder, [target], ["mean"], usable)
             for row in encoder_scores([target], [found]):
                 rows.append({"encoder": encoder.name, "dim": encoder.dim, **row})
     return rows

@@ -212,7 +212,7 @@ def idf_weights(sentences: Sequence[str]) -> dict[str, float]:
     return {word: float(np.log((1 + len(texts)) / (1 + n)) + 1) for word, n in counts.items()}
 
 
-def fit_word_encoders(sentences: Sequence[str], dim: int = 384) -> list[Any]:
+def fit_word_encoders(sentences: Sequence[str]) -> list[Any]:
     """Fit the encoders that count words; those over GloVe have its width, 50."""
     from transformers import AutoTokenizer
 
@@ -221,13 +221,11 @@ def fit_word_encoders(sentences: Sequence[str], dim: int = 384) -> list[Any]:
     )
     glove = load_glove()
     encoders: list[Any] = [
-        WordCountEncoder("count", "random", dim),
-        WordCountEncoder(
-            "count", "random", dim, tokenize=wordpieces.tokenize, name="pieces-random"
-        ),
-        WordCountEncoder("count", "svd", dim),
-        WordCountEncoder("tfidf", "random", dim),
-        WordCountEncoder("tfidf", "svd", dim),
+        WordCountEncoder("count", "random"),
+        WordCountEncoder("count", "random", tokenize=wordpieces.tokenize, name="pieces-random"),
+        WordCountEncoder("count", "svd"),
+        WordCountEncoder("tfidf", "random"),
+        WordCountEncoder("tfidf", "svd"),
     ]
     for encoder in encoders:
         encoder.fit(sentences)

@@ -70,6 +70,11 @@ class Contexts:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def take(self, rows: NDArray[np.int_]) -> Contexts:
+        """Give some of the contexts, in the order of the rows."""
+        h = self.h[torch.from_numpy(rows).to(self.h.device)]
+        return Contexts(h, [self.texts[i] for i in rows], self.targets[rows], self.sentences[rows])
+
 
 @dataclass(frozen=True)
 class ScoreMoments:
@@ -94,7 +99,6 @@ def collect_contexts(
     *,
     n_contexts: int = 3000,
     min_left: int = 3,
-    max_length: int = 64,
     batch_tokens: int = 1024,
     seed: int = 0,
 ) -> Contexts:
@@ -106,10 +110,10 @@ def collect_contexts(
 
     At least ``min_left`` tokens, special ones included, stand left of a predicted one: the first
     positions of a causal model are odd, since it cannot know anything yet. Sentences are cut after
-    ``max_length`` tokens.
+    64 tokens.
     """
     tokenizer = lm.tokenizer
-    ids = tokenizer(list(sentences), truncation=True, max_length=max_length)["input_ids"]
+    ids = tokenizer(list(sentences), truncation=True, max_length=64)["input_ids"]
     special = set(tokenizer.all_special_ids)
     places: dict[tuple[int, ...], tuple[int, int]] = {}  # input up to or with the mask -> place
     for row, tokens in enumerate(ids):
@@ -280,14 +284,14 @@ def run_probe(
         raise ValueError(f"only {len(contexts)} contexts: give more, or longer, sentences.")
     rng = np.random.default_rng(seed)
     halves = np.array_split(rng.permutation(len(contexts)), 2)
-    p_halves = [word_probabilities(lm, _select(contexts, half)) for half in halves]
+    p_halves = [word_probabilities(lm, contexts.take(half)) for half in halves]
     p_word = np.average(p_halves, axis=0, weights=[len(half) for half in halves])
     log_z = log_partition(lm, contexts)
     h = contexts.h.double().cpu().numpy()
     # Stored runs quote no benchmark: where the sentences are our own draw, texts are mini-sts's.
     own = set(sentences) if source == "given" else set(load_sts("mini-sts").sentences)
     quotable = [i for i, row in enumerate(contexts.sentences) if sentences[row] in own]
-    shown = _select(contexts, np.array(quotable, dtype=np.int_))
+    shown = contexts.take(np.array(quotable, dtype=np.int_))
     result: dict[str, Any] = {
         "model": {"name": lm.name, "kind": lm.kind, "fingerprint": lm.fingerprint,
                   "n_vocabulary": len(p_word), "dim": h.shape[1]},
@@ -347,12 +351,6 @@ def word_tokens(tokenizer: Any) -> dict[str, int]:
     return {t: i for t, i in words.items() if t.isascii() and t.isalpha() and t.islower()}
 
 
-def _select(contexts: Contexts, rows: NDArray[np.int_]) -> Contexts:
-    index = torch.from_numpy(rows).to(contexts.h.device)
-    texts = [contexts.texts[i] for i in rows]
-    return Contexts(contexts.h[index], texts, contexts.targets[rows], contexts.sentences[rows])
-
-
 def _r2(x: Floats, y: Floats) -> float:
     """Share of the variance of y, shape (n,), that is linear in x, shape (n, dim)."""
     centered, target = x - x.mean(axis=0), y - y.mean()
@@ -381,7 +379,7 @@ def _probe_scatter(
     columns: dict[str, list[Any]] = {
         key: [] for key in ("score", "pmi", "log_p", "lambda_c", "word", "context", "drawn")
     }
-    block = scores(lm, _select(contexts, rows).h).double().cpu().numpy()
+    block = scores(lm, contexts.take(rows).h).double().cpu().numpy()
     for row, score in zip(rows, block, strict=True):
         lambda_c = logsumexp(score)
         p = np.exp(score - lambda_c)
@@ -434,7 +432,7 @@ def _probe_similarity(
 ) -> dict[str, Any]:
     """Test the higher-order claim: do context vectors agree with what they predict."""
     rows = np.random.default_rng(seed).permutation(len(contexts))[:n]
-    log_q = torch.log_softmax(scores(lm, _select(contexts, rows).h), dim=1)
+    log_q = torch.log_softmax(scores(lm, contexts.take(rows).h), dim=1)
     root = torch.exp(log_q / 2)
     same = upper((root @ root.T).double().cpu().numpy())
     del root
@@ -464,7 +462,7 @@ def _probe_neighbors(
     long_enough = [i for i, text in enumerate(contexts.texts) if 25 <= len(text) <= 70]
     log_z = log_partition(lm, contexts)
     rows = rng.permutation(long_enough or len(contexts))[:16]
-    block = scores(lm, _select(contexts, rows).h).double().cpu().numpy()
+    block = scores(lm, contexts.take(rows).h).double().cpu().numpy()
     by_context = []
     for row, score in zip(rows, block, strict=True):
         pmi = score - log_z[row] - np.log(p_word)

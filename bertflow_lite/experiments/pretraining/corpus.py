@@ -227,11 +227,11 @@ def row_lengths(corpus: PackedCorpus, pad: int) -> NDArray[np.int64]:
 
 
 def similar_lengths(
-    lengths: NDArray[np.int64], random: np.random.Generator, rows: int, *, batches: int = 32
+    lengths: NDArray[np.int64], random: np.random.Generator, rows: int
 ) -> NDArray[np.int64]:
     """Give a random order in which neighbors have similar lengths, so that little is padded.
 
-    The rows are shuffled; then each stretch of ``batches * rows`` of them is sorted by length, cut
+    The rows are shuffled; then each stretch of ``32 * rows`` of them is sorted by length, cut
     into blocks of ``rows``, and the blocks are shuffled.
 
     Examples
@@ -242,8 +242,8 @@ def similar_lengths(
     """
     order = random.permutation(len(lengths))
     out = []
-    for start in range(0, len(order), rows * batches):
-        stretch = order[start : start + rows * batches]
+    for start in range(0, len(order), 32 * rows):
+        stretch = order[start : start + 32 * rows]
         stretch = stretch[np.argsort(lengths[stretch], kind="stable")]
         blocks = np.split(stretch, range(rows, len(stretch), rows))
         out += [blocks[i] for i in random.permutation(len(blocks))]

@@ -119,12 +119,7 @@ def collect_at(
 def select_contexts(contexts: Contexts, n: int) -> Contexts:
     """Keep the first ``n`` contexts of an even spread over all."""
     at = np.unique(np.linspace(0, len(contexts) - 1, min(n, len(contexts))).round().astype(int))
-    return Contexts(
-        contexts.h[torch.from_numpy(at).to(contexts.h.device)],
-        [contexts.texts[i] for i in at],
-        contexts.targets[at],
-        contexts.sentences[at],
-    )
+    return contexts.take(at)
 
 
 @dataclass(frozen=True)
@@ -305,7 +300,6 @@ def measure_terms(
     counts: NDArray[np.int64],
     *,
     least: int = 20,
-    seed: int = 0,
 ) -> dict[str, Any]:
     """How PMI, log p(x) and lambda_c share the scores, and where log p(x) is kept.
 
@@ -352,7 +346,7 @@ def measure_terms(
         "n": len(pieces),
         "bias_slope": _slope(y, bias),
         "vectors_slope": _slope(y, w @ mean_h),
-        "r2_of_vectors": held_out_r2(w, y, seed) if len(y) >= 4 * w.shape[1] else None,
+        "r2_of_vectors": held_out_r2(w, y) if len(y) >= 4 * w.shape[1] else None,
     }
     return out
 
@@ -419,12 +413,12 @@ def compare_neighbors(
     }
 
 
-def held_out_r2(x: Floats, y: Floats, seed: int = 0) -> float:
+def held_out_r2(x: Floats, y: Floats) -> float:
     """Share of the variance of y, shape (n,), that is linear in x, shape (n, dim).
 
     Fitted on one random half, measured on the other.
     """
-    fit, test = np.array_split(np.random.default_rng(seed).permutation(len(y)), 2)
+    fit, test = np.array_split(np.random.default_rng(0).permutation(len(y)), 2)
     mean, middle = x[fit].mean(axis=0), y[fit].mean()
     centered = x[fit] - mean
     slopes = np.linalg.lstsq(centered.T @ centered, centered.T @ (y[fit] - middle))[0]

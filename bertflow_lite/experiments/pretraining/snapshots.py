@@ -29,6 +29,7 @@ from bertflow_lite.encoders.models import LoadedModel
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.controls.overlap import word_overlap
 from bertflow_lite.experiments.controls.words import WordCountEncoder
+from bertflow_lite.experiments.geometry import thin_spectrum
 from bertflow_lite.experiments.pretraining.checkpoints import (
     Training,
     fingerprint_folder,
@@ -151,7 +152,6 @@ def prepare(
     pairs: SentencePairs,
     *,
     least_pairs: int = 20,
-    seed: int = 0,
 ) -> Material:
     """Gather what the snapshots of a run are measured on.
 
@@ -185,8 +185,8 @@ def prepare(
         words=words,
         word_counts=corpus.counts[ids],
         held_out=rows,
-        places=draw_places(rows, marks, N_CONTEXTS, seed),
-        neighbors=neighbor_places(rows, left, marks, CONTEXTS_OF_LEFT, seed),
+        places=draw_places(rows, marks, N_CONTEXTS),
+        neighbors=neighbor_places(rows, left, marks, CONTEXTS_OF_LEFT),
         pairs_of_neighbors=frequent_pairs(found, log_p, least=least_pairs),
         pairs=pairs,
         film_words=shown[spread_over(len(shown), FILM_WORDS)].astype(np.intp),
@@ -340,12 +340,11 @@ def _probe(lm: LanguageModel, material: Material) -> dict[str, Any]:
 def _space(x: NDArray[np.float32]) -> dict[str, Any]:
     """Mean cosine with its interval, effective rank, IsoScore, and at most 40 singular values."""
     cosine, singular = mean_cosine(x), singular_values(x)
-    at = np.unique(np.geomspace(1, len(singular), N_SPECTRUM).round().astype(int))
     return {
         "mean_cosine": {"estimate": cosine.estimate, "low": cosine.low, "high": cosine.high},
         "effective_rank": effective_rank(singular),
         "iso_score": iso_score(x),
-        "spectrum": {"index": at, "value": singular[at - 1] / singular[0]},
+        "spectrum": thin_spectrum(singular, N_SPECTRUM),
     }
 
 
