@@ -100,12 +100,9 @@ def run_figure1(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[
 
     There is one set, by default mini-sts, and one flow, of random state 0.
 
-    Returns
-    -------
-    dict
-        ``row`` (positions in ``pairs.sentences``), ``log_frequency`` (mean over each sentence's
-        words), and for each layer choice the ``states``: coordinates, the mean cosine of all
-        pairs of sentences, and the plane's share of their squared length. No sentence is kept.
+    Gives ``row`` (positions in ``pairs.sentences``), ``log_frequency`` (mean over each sentence's
+    words), and for each layer choice the ``states``: coordinates, the mean cosine of all pairs of
+    sentences, and the plane's share of their squared length. No sentence is kept.
     """
     options = options or RunOptions()
     names = list(options.data or ["mini-sts"])

@@ -83,13 +83,10 @@ def run_geometry(
     fitted on the different sentences of the set (by default `default_sets`). The views of the first
     set's sentences need umap-learn.
 
-    Returns
-    -------
-    dict
-        ``words``: Table 1 and the word space; ``word_similarity``: Spearman with ratings, by
-        calibration; ``layers``, ``calibrated``: by set, the measures of `measure_space`;
-        ``first_token``: the layers of the first set without each sentence's first token;
-        ``views``: coordinates; ``settings``: what they depend on.
+    Gives ``words``: Table 1 and the word space; ``word_similarity``: Spearman with ratings, by
+    calibration; ``layers``, ``calibrated``: by set, the measures of `measure_space`;
+    ``first_token``: the layers of the first set without each sentence's first token; ``views``:
+    coordinates; ``settings``: what they depend on.
     """
     if isinstance(model, str):
         loaded = load_encoder(model)
@@ -169,15 +166,11 @@ def measure_space(
 
     ``spectrum`` adds the centered singular values, divided by the largest, at up to 80 indices.
 
-    Returns
-    -------
-    dict
-        ``mean_cosine`` (with ``low``, ``high``) over all pairs, ``sampled_cosine`` over 10,000
-        random ones, ``effective_rank`` and ``effective_rank_raw`` (not centered), ``iso_score``,
-        ``partition_score`` (rows of unit length), ``frequency`` and ``length``
-        (`frequency_shares` with mean log word frequency, and with the log of the number of
-        words), ``sts``, ``sts_low``, ``sts_high``, and ``sts_centered``: the score after
-        subtracting the mean.
+    Gives ``mean_cosine`` (with ``low``, ``high``) over all pairs, ``sampled_cosine`` over 10,000
+    random ones, ``effective_rank`` and ``effective_rank_raw`` (not centered), ``iso_score``,
+    ``partition_score`` (rows of unit length), ``frequency`` and ``length`` (`frequency_shares` with
+    mean log word frequency, and with the log of the number of words), ``sts``, ``sts_low``,
+    ``sts_high``, and ``sts_centered``: the score after subtracting the mean.
     """
     rows, texts = different_sentences(pairs)
     x = embeddings[rows]
@@ -268,12 +261,8 @@ def encode_without_first(
 
     The encoder's cache is not used. A sentence of one token, special ones included, is an error.
 
-    Returns
-    -------
-    means : ndarray, shape (n_states, n, dim), float32
-        A sentence's mean without its first token.
-    first, others : ndarray, shape (n_states,)
-        Mean norm of first tokens, and of all others.
+    Gives the means, shape (n_states, n, dim), and for each state the mean norm of first tokens, and
+    of all others.
     """
     ids = encoder.tokenizer(list(sentences), truncation=True, max_length=encoder.max_length)
     lengths = np.array([len(tokens) for tokens in ids["input_ids"]])
@@ -298,11 +287,8 @@ def encode_without_first(
 def measure_first_token(encoder: Encoder, pairs: SentencePairs) -> list[dict[str, Any]]:
     """Measure every layer without the first token of each sentence.
 
-    Returns
-    -------
-    list of dict
-        For each layer: ``first_norm`` and ``other_norm``, the mean norm of first tokens and of
-        all others; ``mean_cosine`` and ``sts`` (Spearman x 100) of means without first tokens.
+    Gives, for each layer: ``first_norm`` and ``other_norm``, the mean norm of first tokens and of
+    all others; ``mean_cosine`` and ``sts`` (Spearman x 100) of means without first tokens.
     """
     texts = list(dict.fromkeys(pairs.sentences))
     row_of = {text: row for row, text in enumerate(texts)}
@@ -438,12 +424,8 @@ def embed_words(
     The tokenizer lower-cases them where it does so with sentences; a word without a token is an
     error.
 
-    Returns
-    -------
-    vectors : ndarray, shape (n, dim), float32
-        A word of several tokens gets the mean of their embeddings.
-    n_tokens : ndarray of int, shape (n,)
-        Tokens of each word.
+    A word of several tokens gets the mean of their embeddings; besides comes the number of tokens
+    of each.
     """
     matrix = encoder.model.get_input_embeddings().weight.detach().float().cpu().numpy()
     ids = encoder.tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]
@@ -505,10 +487,6 @@ def remove_frequency(
 
     Mean and direction are those of the words ``fit_on``: the direction of the regression of the
     embedding on log frequency, that is, the covariance of each dimension with it.
-
-    Returns
-    -------
-    ndarray, shape (m, dim)
     """
     rows, f = as_rows(fit_on, "fit_on"), as_values(log_frequency, "log_frequency")
     mean = rows.mean(axis=0)

@@ -117,10 +117,7 @@ def fit_calibrator(
     A calibrator is given by its short name (`make_calibrator`), or made already; ``settings``, such
     as ``min_steps``, are for flows only.
 
-    Returns
-    -------
-    calibrator or None
-        Fitted; None for ``"none"``, the raw embeddings.
+    Gives None for ``"none"``, the raw embeddings.
     """
     if isinstance(calibrator, str):
         calibrator = make_calibrator(calibrator, random_state=seed, progress=progress)
@@ -175,10 +172,7 @@ def encode_parts(
 ) -> dict[str, dict[str, Floats32]]:
     """Encode several lists of sentences in one call, so that what they share is encoded once.
 
-    Returns
-    -------
-    dict of str to dict of str to ndarray, each of shape (n, dim)
-        By the label of the layer choice, then by part.
+    Gives arrays of shape (n, dim), by the label of the layer choice, then by part.
     """
     ends = np.cumsum([len(part) for part in parts.values()])[:-1]
     sentences = [text for part in parts.values() for text in part]
@@ -249,13 +243,7 @@ def encode_set(
     download: bool = False,
     progress: bool = False,
 ) -> dict[str, EncodedSet]:
-    """Encode a set's test, all and train sentences, for several layer choices in one go.
-
-    Returns
-    -------
-    dict of str to EncodedSet
-        By layer choice.
-    """
+    """Encode a set's test, all and train sentences, for several layer choices in one go."""
     pairs = load_sts(name, download=download)
     parts = {
         "scored": pairs.sentences,
@@ -275,11 +263,8 @@ def fit_and_score(
 ) -> dict[str, Any]:
     """Calibrate a set by a row that is fitted on the set's own sentences, and score it.
 
-    Returns
-    -------
-    dict
-        What `scores` gives (the interval with seed 0 only, since it hardly varies), with
-        ``fitted_on``, the number of sentences, and for a flow ``bits_per_dim`` on them.
+    Gives what `scores` gives (the interval with seed 0 only, since it hardly varies), with
+    ``fitted_on``, the number of sentences, and for a flow ``bits_per_dim`` on them.
     """
     if "none" in (row.fit_on, row.calibrator):
         return scores(encoded.pairs, encoded.scored, interval=True) | {"fitted_on": 0}
@@ -296,11 +281,8 @@ def fit_and_score(
 def merge_seeds(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Put one set's scores with several seeds together.
 
-    Returns
-    -------
-    dict
-        ``all``, ``mean``, ``wmean`` and ``bits_per_dim`` become lists, one entry a seed; the rest
-        (interval, ``fitted_on``) is the first seed's.
+    In the result, ``all``, ``mean``, ``wmean`` and ``bits_per_dim`` are lists, one entry a seed; the rest
+    (interval, ``fitted_on``) is the first seed's.
     """
     out = dict(parts[0])
     for name in (*AGGREGATIONS, "bits_per_dim"):
@@ -327,12 +309,9 @@ def run_sts(
     Calibrators are fitted on sentences, never on labels: on those of all splits (the paper's
     "target"), of the train split only, or of the scored split only ("test").
 
-    Yields
-    ------
-    dict
-        One score: ``data``, ``split``, ``layers``, ``calibrator``, ``seed``; what `scores` gives;
-        ``n_pairs``; ``fitted_on``, the sentences that the calibrator saw, repeats included;
-        ``bits_per_dim``, the flow's loss on them; ``dead_dimensions`` and ``seconds`` of the fit.
+    Gives one score: ``data``, ``split``, ``layers``, ``calibrator``, ``seed``; what `scores` gives;
+    ``n_pairs``; ``fitted_on``, the sentences that the calibrator saw, repeats included;
+    ``bits_per_dim``, the flow's loss on them; ``dead_dimensions`` and ``seconds`` of the fit.
     """
     for name in data:
         pairs = load_sts(name, split, download=download)
@@ -377,10 +356,7 @@ def format_results(
     given; the style is one of tabulate's, such as ``"github"`` or ``"latex_booktabs"``. A last
     column can hold the average over the sets.
 
-    Returns
-    -------
-    str
-        Spearman x 100; where there are several seeds, their mean ± standard deviation.
+    Gives Spearman x 100; where there are several seeds, their mean ± standard deviation.
     """
     if aggregation not in AGGREGATIONS:
         raise ValueError(f"aggregation is {aggregation!r}; it must be 'all', 'mean' or 'wmean'.")
@@ -446,9 +422,7 @@ def find_similarities(
     Each calibrator is fitted anew on each target; targets need different names. With ``keep``, what
     an earlier call computed is read, and what this one computes is kept.
 
-    Returns
-    -------
-    dict of (name, layers, calibrator) to ndarray, shape (n_pairs,)
+    Gives them by name, layers and calibrator.
     """
     names = [target.pairs.name for target in targets]
     if len(set(names)) < len(names):

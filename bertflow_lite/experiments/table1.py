@@ -269,10 +269,7 @@ def run_table1(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
     Only the encoder matters, and no option: nothing is drawn at random, and word embeddings have no
     layers.
 
-    Returns
-    -------
-    dict
-        ``settings``, and ``table1`` (`Table1.to_dict`).
+    Gives ``settings``, and ``table1`` (`Table1.to_dict`).
     """
     if not isinstance(encoder, Encoder):
         raise ValueError(f"Table 1 measures a transformer's word embeddings; {encoder.name!r} "

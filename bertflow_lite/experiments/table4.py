@@ -50,11 +50,8 @@ def run_table4(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
     SN, whitening and flow (target) are fitted on QNLI's own questions and sentences (each once,
     without labels), flow (NLI) on NLI sentences in two forms (`fit_nli_flow`).
 
-    Returns
-    -------
-    dict
-        ``settings`` and ``rows``: AUC x 100 with its 95 % interval, and its gain over the raw
-        cosine of the same layers. Two rows see words only: cosines of word counts and of TF-IDF.
+    Gives ``settings`` and ``rows``: AUC x 100 with its 95 % interval, and its gain over the raw
+    cosine of the same layers. Two rows see words only: cosines of word counts and of TF-IDF.
     """
     options = options or RunOptions()
     questions = load_qnli("dev", download=options.download)
@@ -134,11 +131,6 @@ def auc_interval(
     """Give the 95 % bootstrap interval of an AUC x 100, or of its gain over another's.
 
     A higher score means "true". A baseline's AUC is taken on the same resampled pairs.
-
-    Returns
-    -------
-    tuple of float
-        Lower and upper end.
     """
     rng = np.random.default_rng(0)
     drawn = np.empty(n_resamples)

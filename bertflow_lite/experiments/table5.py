@@ -52,13 +52,10 @@ def run_table5(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
     that.  What is tuned (the number of nulled directions, the width of whitening) is chosen by the
     Spearman correlation on the validation pairs; only the chosen one is scored on the test pairs.
 
-    Returns
-    -------
-    dict
-        ``settings`` and ``rows``.  A row has ``row``, ``data``, ``layers``, ``calibrator``,
-        ``test`` (``all``, ``low``, ``high`` ..., see `scores`), ``dev`` (Spearman x 100, one
-        entry a seed), and where something was tuned ``chosen`` and ``dev_curve``, the validation
-        score of each candidate.
+    Gives ``settings`` and ``rows``. A row has ``row``, ``data``, ``layers``, ``calibrator``,
+    ``test`` (``all``, ``low``, ``high`` ..., see `scores`), ``dev`` (Spearman x 100, one entry a
+    seed), and where something was tuned ``chosen`` and ``dev_curve``, the validation score of each
+    candidate.
     """
     options = options or RunOptions()
     own = default_layers(encoder)
@@ -160,11 +157,6 @@ def tune(
 
     The values are numbers of nulled directions (family natsv, sn+natsv) or widths (whiten); ``fit``
     and ``dev_embeddings`` are embeddings.
-
-    Returns
-    -------
-    dict of int to float
-        Spearman x 100 of each candidate.
     """
     # The directions come sorted, so one fit serves all candidates: each takes the first few.
     largest = fit_calibrator(f"{family}:{max(values)}", fit)

@@ -50,14 +50,11 @@ def run_table6(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
 
     Calibrators are fitted on the sentences of all splits of the set (the paper's "target").
 
-    Returns
-    -------
-    dict
-        ``settings``, and for each of ``sets`` a list of ``rows``: the gold score, each cosine,
-        and two similarities that see words only.  A row is a `LexicalScore` over all pairs; under
-        ``near``, one over the pairs at distance 4 or less; and, under ``units``, Spearman x 100
-        with every other kind of edit distance, and with one minus the cosine of word counts, plain
-        and weighted by rarity.
+    Gives ``settings``, and for each of ``sets`` a list of ``rows``: the gold score, each cosine,
+    and two similarities that see words only. A row is a `LexicalScore` over all pairs; under
+    ``near``, one over the pairs at distance 4 or less; and, under ``units``, Spearman x 100 with
+    every other kind of edit distance, and with one minus the cosine of word counts, plain and
+    weighted by rarity.
     """
     options = options or RunOptions()
     choices = options.choices(*default_layers(encoder))
@@ -113,11 +110,8 @@ def run_table6(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
 def run_figure2(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[str, Any]:
     """Compute the points of Figure 2, on some of `SETS`.
 
-    Returns
-    -------
-    dict
-        For each set: ``gold`` and ``distance``, one value a pair, and ``cosines`` by layers and
-        calibrator (flow: random state 0). No sentence is kept.
+    Gives, for each set: ``gold`` and ``distance``, one value a pair, and ``cosines`` by layers and
+    calibrator (flow: random state 0). No sentence is kept.
     """
     options = options or RunOptions()
     choices = options.choices(*default_layers(encoder))

@@ -39,11 +39,8 @@ def run_table8(
     The models are folders made by `fine_tune`, at least two, with different seeds.  The layer
     choices are beside the last layer: the paper's text says last2avg, its code is first-last.
 
-    Returns
-    -------
-    dict
-        ``rows``: each with ``row``, ``layers``, ``calibrator``, ``values`` (Spearman x 100, one
-        for each seed), ``mean``, ``std`` (with n - 1) and ``median``; ``models`` and ``settings``.
+    Gives ``rows``: each with ``row``, ``layers``, ``calibrator``, ``values`` (Spearman x 100, one
+    for each seed), ``mean``, ``std`` (with n - 1) and ``median``; ``models`` and ``settings``.
     """
     records = [load_nli_record(folder) for folder in models]
     _check_kin(records)

@@ -70,13 +70,10 @@ def run_table2(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
     Flow (NLI) to convergence, by far the longest, is fitted with random state 0 only.  ``"cls"``
     gets all rows where it is among ``options.layers``.
 
-    Returns
-    -------
-    dict
-        ``settings`` and ``rows``.  A row has ``row``, ``layers``, ``calibrator``, ``fit_on`` and
-        ``scores``: by set, ``all``, ``mean`` and ``wmean`` (Spearman x 100, one entry a seed),
-        ``low`` and ``high`` (95 % bootstrap interval of "all", first seed), ``fitted_on`` and for
-        flows ``bits_per_dim``.
+    Gives ``settings`` and ``rows``. A row has ``row``, ``layers``, ``calibrator``, ``fit_on`` and
+    ``scores``: by set, ``all``, ``mean`` and ``wmean`` (Spearman x 100, one entry a seed), ``low``
+    and ``high`` (95 % bootstrap interval of "all", first seed), ``fitted_on`` and for flows
+    ``bits_per_dim``.
     """
     options = options or RunOptions()
     chosen, raw_only = [*default_layers(encoder)], []
@@ -305,10 +302,7 @@ def flow_gains(results: dict[str, Any]) -> dict[str, Gain]:
 
     The results are those of `run_table2` or `run_table3`.
 
-    Returns
-    -------
-    dict of str to Gain
-        By layer choice, in points of wmean (mean over seeds).
+    By layer choice, in points of wmean (mean over seeds).
     """
     rows = {(row["layers"], row["row"]): row for row in results["rows"] if "model" not in row}
     return {

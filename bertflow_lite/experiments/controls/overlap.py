@@ -82,12 +82,8 @@ def matched_accuracy(
     Pairs that share less than ``min_overlap`` are left out: most pairs without a shared word are
     just unrelated.
 
-    Returns
-    -------
-    shares : dict of str to float
-        Percent of pairs of pairs in the right order, a tie counting half; 50 is guessing.
-    n : int
-        Number of pairs of pairs.
+    Gives the percent of pairs of pairs in the right order, a tie counting half (50 is guessing),
+    and the number of pairs of pairs.
     """
     ratings, shared = as_values(gold, "gold"), as_values(overlap, "the overlap")
     kept = np.flatnonzero(shared >= min_overlap)
@@ -117,10 +113,7 @@ def swap_words(sentence: str, weights: Mapping[str, float]) -> str | None:
 
     Words that have no weight (by their lower-cased form), or hold no letter, stay.
 
-    Returns
-    -------
-    str or None
-        None where there are no two different words to swap, or only neighbors.
+    None where there are no two different words to swap, or only neighbors.
 
     Examples
     --------
@@ -185,14 +178,11 @@ def run_within(
 
     ``"none"`` is to be among the calibrators; the options are those of `seeded_similarities`.
 
-    Returns
-    -------
-    list of dict
-        For each set, layers, calibrator and kind of ``overlap`` (`word_overlap`'s, and TF-IDF's
-        cosine, which also holds the rarity of the shared words fixed): ``plain``, Spearman x 100
-        over all pairs; ``within``, the mean over bins, as [estimate, low, high]; ``gain``,
-        calibrated minus raw, of ``within``; ``plain_gain``; and, for Jaccard overlap, ``matched``,
-        the percent of ``n_matched`` pairs of pairs in the right order.
+    Gives, for each set, layers, calibrator and kind of ``overlap`` (`word_overlap`'s, and TF-IDF's
+    cosine, which also holds the rarity of the shared words fixed): ``plain``, Spearman x 100 over
+    all pairs; ``within``, the mean over bins, as [estimate, low, high]; ``gain``, calibrated minus
+    raw, of ``within``; ``plain_gain``; and, for Jaccard overlap, ``matched``, the percent of
+    ``n_matched`` pairs of pairs in the right order.
     """
     rows = []
     for target, systems in _per_target(system, targets, calibrators, options):
@@ -237,12 +227,9 @@ def run_kinds(
     Calibrators are fitted on the sentences of another set, ``fit_on``: the 840 of mini-sts are too
     few for some, and so nothing of mini-sts is used but to measure.
 
-    Returns
-    -------
-    list of dict
-        For each layers, calibrator, kind of equal meaning (``same``) and trick: ``auc``, the chance
-        in percent that a pair of equal meaning gets more than one of the trick; 50 is guessing.
-        ``spearman`` is the model's score on all of mini-sts.
+    Gives, for each layers, calibrator, kind of equal meaning (``same``) and trick: ``auc``, the
+    chance in percent that a pair of equal meaning gets more than one of the trick; 50 is guessing.
+    ``spearman`` is the model's score on all of mini-sts.
     """
     pairs = load_sts("mini-sts")
     kinds = np.asarray(pairs.kinds)
@@ -265,11 +252,8 @@ def run_answers(
 ) -> list[dict[str, Any]]:
     """Measure QNLI's validation set: AUC of the cosine, overall and within bins of overlap.
 
-    Returns
-    -------
-    list of dict
-        For each layers and calibrator: ``auc`` and ``within``, the mean of the bins' AUC, weighted
-        by pairs; calibrators are fitted on the questions and sentences themselves.
+    Gives, for each layers and calibrator: ``auc`` and ``within``, the mean of the bins' AUC,
+    weighted by pairs; calibrators are fitted on the questions and sentences themselves.
     """
     qnli = load_qnli(download=bool(options.get("download")))
     pairs = questions_as_pairs(qnli)
@@ -321,11 +305,8 @@ def run_swaps(
 
     An encoder that only counts words never finds the swapped sentence less than identical.
 
-    Returns
-    -------
-    list of dict
-        For each layers and calibrator: ``wins``, the percent of contests that the paraphrase wins,
-        and ``n_contests``.
+    Gives, for each layers and calibrator: ``wins``, the percent of contests that the paraphrase
+    wins, and ``n_contests``.
     """
     download = bool(options.get("download"))
     pairs = make_swaps(name, download=download)

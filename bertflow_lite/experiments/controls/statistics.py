@@ -70,11 +70,6 @@ def partial_spearman(x: ArrayLike, y: ArrayLike, given: ArrayLike) -> float:
 
     An error, as `spearman` raises, also where z orders the pairs exactly as x or y does, so that
     nothing is left.
-
-    Returns
-    -------
-    float
-        From -1 to 1.
     """
     r_xy, r_xz, r_yz = spearman(x, y), spearman(x, given), spearman(y, given)
     left = (1 - r_xz**2) * (1 - r_yz**2)

@@ -271,12 +271,9 @@ def run_nli(
     The pairs are by default those of `load_nli_pairs`. The set ``sts`` is scored before and after,
     on its validation split (mini-sts: all it has). The options are those of `fine_tune`.
 
-    Returns
-    -------
-    dict
-        ``record`` (settings and history), ``sts`` (Spearman x 100 of the raw cosine by layer
-        choice, ``before`` and ``after``) and ``blocks``: the same number for each hidden
-        state of the whole model before training, which shows where sentence tuning sets in.
+    Gives ``record`` (settings and history), ``sts`` (Spearman x 100 of the raw cosine by layer
+    choice, ``before`` and ``after``) and ``blocks``: the same number for each hidden state of the
+    whole model before training, which shows where sentence tuning sets in.
     """
     split = "test" if sts == "mini-sts" else "dev"
     dev = load_sts(sts, split, download=download)  # fails before the work

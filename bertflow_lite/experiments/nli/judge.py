@@ -31,11 +31,8 @@ def classify(encoder: Encoder, pairs: NliPairs, folder: str | os.PathLike[str]) 
 def judge(encoder: Encoder, pairs: NliPairs, folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Classify pairs, and compare with their labels; the arguments are those of `classify`.
 
-    Returns
-    -------
-    dict
-        ``accuracy``, ``majority``, ``without_premise``, ``validation_loss`` and ``by_source``, as
-        in `NliHistory`.
+    Gives ``accuracy``, ``majority``, ``without_premise``, ``validation_loss`` and ``by_source``, as
+    in `NliHistory`.
     """
     u, v = _embed(encoder, pairs)
     scores = _log_probabilities(u, v, Path(folder))

@@ -211,10 +211,7 @@ def moments(
 def regress(found: ScoreMoments, terms: Sequence[str] = TERMS) -> dict[str, Any]:
     """Least-squares regression of the score on some of the terms, with a constant.
 
-    Returns
-    -------
-    dict
-        ``coefficients`` (one for each term), ``constant`` and ``r2``.
+    Gives ``coefficients`` (one for each term), ``constant`` and ``r2``.
     """
     unknown = set(terms) - set(TERMS)
     if unknown or not terms:
@@ -269,11 +266,8 @@ def run_probe(
     The default sentences are `sample_sentences`; of ``n_pairs_of`` contexts, all pairs are
     compared.
 
-    Returns
-    -------
-    dict
-        ``model``, ``contexts``, ``scores``, ``lambda_c``, ``regression`` (by weighting),
-        ``scatter``, ``frequency``, ``similarity``, ``neighbors``.
+    Gives ``model``, ``contexts``, ``scores``, ``lambda_c``, ``regression`` (by weighting),
+    ``scatter``, ``frequency``, ``similarity``, ``neighbors``.
     """
     lm = load_language_model(model, device=device, download=download)
     source = "given"
@@ -323,11 +317,7 @@ def run_probe(
 def sample_sentences(n: int = 350, *, seed: int = 0) -> tuple[list[str], str]:
     """Draw sentences from mini-sts and, where it is on this machine, the test set of STS-B.
 
-    Returns
-    -------
-    sentences : list of str
-    source : str
-        Where they come from.
+    Says also where they come from.
     """
     pool, source = set(load_sts("mini-sts").sentences), "mini-sts"
     try:

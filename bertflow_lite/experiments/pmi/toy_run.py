@@ -46,12 +46,9 @@ def run_toy(
     The size is that of the main world, words and contexts; fitting many widths takes most of the
     time.
 
-    Returns
-    -------
-    dict
-        ``world``, ``fit``, ``heatmap``, ``gauge``, ``shares_of_spectrum``, ``agreement``,
-        ``reliance``, ``uniform``, ``languages``, ``neighbors``, ``widths`` (empty if not asked
-        for); see the keys inside.  All correlations are Spearman's.
+    Gives ``world``, ``fit``, ``heatmap``, ``gauge``, ``shares_of_spectrum``, ``agreement``,
+    ``reliance``, ``uniform``, ``languages``, ``neighbors``, ``widths`` (empty if not asked for);
+    see the keys inside. All correlations are Spearman's.
     """
     started = time.perf_counter()
     world = make_world(*size, seed=seed)

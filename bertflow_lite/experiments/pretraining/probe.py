@@ -251,14 +251,11 @@ def measure_gain(
     ``log_p`` and ``ranks`` are those of the corpus: the log frequency of each piece
     (`unigram_log_p`), and its frequency rank.
 
-    Returns
-    -------
-    dict
-        ``n``; ``unigram_loss`` and ``loss``, mean of -log p(x) and -log p(x|c); ``pmi``, their
-        difference, and ``error``, its standard error over contexts; ``accuracy``, how often the
-        true piece comes first; ``by_frequency``: ``bins`` ([first rank, rank after the last],
-        None for no end), ``n``, ``pmi`` and ``error`` of each (``error`` None for one context
-        only); bins without a context are left out.
+    Gives ``n``; ``unigram_loss`` and ``loss``, mean of -log p(x) and -log p(x|c); ``pmi``, their
+    difference, and ``error``, its standard error over contexts; ``accuracy``, how often the true
+    piece comes first; ``by_frequency``: ``bins`` ([first rank, rank after the last], None for no
+    end), ``n``, ``pmi`` and ``error`` of each (``error`` None for one context only); bins without a
+    context are left out.
     """
     targets = torch.from_numpy(np.asarray(contexts.targets, dtype=np.int64))
     log_conditional = np.empty(len(contexts))
@@ -314,17 +311,14 @@ def measure_terms(
     the vocabulary alike, also those that never occur and have half a count; ``"joint"`` weighs with
     p(x|c). ``log_p_in`` looks at pieces with a count of ``least`` or more.
 
-    Returns
-    -------
-    dict
-        ``pairs`` and ``joint`` (the two weightings of `probe.moments`), each with
-        ``largest_gap``, ``variance`` of the score, ``shares`` (covariance of each term with the
-        score over that variance; they sum to 1), ``variances`` (of each term over it) and
-        ``r2_without_pmi``; ``log_p_in``: over frequent pieces, ``bias_slope`` and
-        ``vectors_slope``, by how much the bias and ``h . w_x`` of the mean context rise with
-        log p(x) (1 for the part that holds all of it), ``r2_of_vectors``, how much of log p(x) is
-        linear in w_x, on a half of the pieces that the fit has not seen (below 0 is worse than the
-        mean; None where the pieces are fewer than four times the width), and ``n``.
+    Gives ``pairs`` and ``joint`` (the two weightings of `probe.moments`), each with
+    ``largest_gap``, ``variance`` of the score, ``shares`` (covariance of each term with the score
+    over that variance; they sum to 1), ``variances`` (of each term over it) and ``r2_without_pmi``;
+    ``log_p_in``: over frequent pieces, ``bias_slope`` and ``vectors_slope``, by how much the bias
+    and ``h . w_x`` of the mean context rise with log p(x) (1 for the part that holds all of it),
+    ``r2_of_vectors``, how much of log p(x) is linear in w_x, on a half of the pieces that the fit
+    has not seen (below 0 is worse than the mean; None where the pieces are fewer than four times
+    the width), and ``n``.
     """
     out: dict[str, Any] = {}
     for weights in ("pairs", "joint"):
@@ -369,12 +363,9 @@ def compare_neighbors(
     ``left`` is `Places.left` of the contexts; of the corpus's pairs, those whose left piece has two
     contexts at least are used.
 
-    Returns
-    -------
-    dict
-        ``n_pairs``, ``n_left``, ``n_contexts``; ``spearman`` and ``pearson`` of the two PMIs;
-        ``slope``, by how much the model's rises with the corpus's; ``spearman_rarity``, of the
-        corpus's PMI and -log p(x); ``spearman_halves``.
+    Gives ``n_pairs``, ``n_left``, ``n_contexts``; ``spearman`` and ``pearson`` of the two PMIs;
+    ``slope``, by how much the model's rises with the corpus's; ``spearman_rarity``, of the corpus's
+    PMI and -log p(x); ``spearman_halves``.
     """
     n_left = int(max(left.max(initial=-1), pairs.left.max(initial=-1))) + 1
     n_contexts = np.bincount(left, minlength=n_left)

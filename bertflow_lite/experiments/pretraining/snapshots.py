@@ -201,15 +201,11 @@ def measure_snapshot(
 
     The folder holds a `BertForMaskedLM` with its tokenizer; the seeds are the flows'.
 
-    Returns
-    -------
-    dict
-        What `round_numbers` makes ready for JSON: ``fingerprint``; ``words`` (`measure_words`);
-        ``sentences``, by layer choice (`measure_sentences`); ``sts``, by layer choice and
-        calibrator (`calibrated_scores`);
-        ``gain``, ``terms`` and ``neighbors`` (`probe`); ``guesses``: for each of
-        `MASKED_SENTENCES`, the three best pieces and their probabilities; ``film``: ``words``
-        and ``sentences``, each with ``points``, not yet aligned, and ``share``.
+    Gives what `round_numbers` makes ready for JSON: ``fingerprint``; ``words`` (`measure_words`);
+    ``sentences``, by layer choice (`measure_sentences`); ``sts``, by layer choice and calibrator
+    (`calibrated_scores`); ``gain``, ``terms`` and ``neighbors`` (`probe`); ``guesses``: for each of
+    `MASKED_SENTENCES`, the three best pieces and their probabilities; ``film``: ``words`` and
+    ``sentences``, each with ``points``, not yet aligned, and ``share``.
     """
     lm = load_language_model(folder, device=device)
     body = LoadedModel(lm.name, lm.model.base_model, lm.tokenizer, lm.fingerprint)
@@ -243,13 +239,9 @@ def measure_snapshot(
 def measure_words(words: WordEmbeddings, material: Material) -> dict[str, Any]:
     """Measure the input embeddings of whole words.
 
-    Returns
-    -------
-    dict
-        ``n``; ``table1`` (`make_table1`; bins beyond the last word left out); ``norm`` and its
-        ``spearman`` and ``pearson`` with log frequency; ``spearman_distance_rank``, of a word's
-        mean distance to its seven nearest neighbors and its frequency rank; and what `_space`
-        gives.
+    Gives ``n``; ``table1`` (`make_table1`; bins beyond the last word left out); ``norm`` and its
+    ``spearman`` and ``pearson`` with log frequency; ``spearman_distance_rank``, of a word's mean
+    distance to its seven nearest neighbors and its frequency rank; and what `_space` gives.
     """
     own = words.vectors[words.rows]
     norms = np.linalg.norm(own.astype(np.float64), axis=1)
@@ -275,12 +267,8 @@ def measure_sentences(
 ) -> dict[str, Any]:
     """Measure the space of the set's different sentences, by layer choice.
 
-    Returns
-    -------
-    dict of dict
-        ``n``; ``norm``; ``frequency`` and ``length``: `frequency_shares` with the mean log
-        frequency of a sentence's pieces, and with the log of their number; and what `_space`
-        gives.
+    Gives ``n``; ``norm``; ``frequency`` and ``length``: `frequency_shares` with the mean log
+    frequency of a sentence's pieces, and with the log of their number; and what `_space` gives.
     """
     rows, texts = different_sentences(material.pairs)
     ids = encoder.tokenizer(
@@ -456,13 +444,9 @@ def measure_run(
     Flows are fitted with so many seeds at the first and the last snapshot, which say how noisy one
     flow is; elsewhere with one.
 
-    Returns
-    -------
-    dict
-        ``training``, ``corpus``, ``settings``; ``baselines``: scores without any training;
-        ``snapshots``: a list, see `measure_snapshot`, with ``step``, ``tokens``,
-        ``training_loss``, ``held_out_loss`` and ``seconds``; ``film``: frames by snapshot, aligned
-        (`align_frames`).
+    Gives ``training``, ``corpus``, ``settings``; ``baselines``: scores without any training;
+    ``snapshots``: a list, see `measure_snapshot`, with ``step``, ``tokens``, ``training_loss``,
+    ``held_out_loss`` and ``seconds``; ``film``: frames by snapshot, aligned (`align_frames`).
     """
     if training.settings["corpus"] != corpus.fingerprint:
         raise ValueError(

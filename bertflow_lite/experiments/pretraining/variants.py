@@ -55,6 +55,27 @@ OF_TOKENS = 6e7
 COMPARE_FORMAT, FORMAT = 1, 2
 
 
+@dataclass(frozen=True)
+class Variant:
+    """One thing that is changed.
+
+    Attributes
+    ----------
+    name, why : str
+        What is changed, and what it asks.
+    changes : dict
+        Fields of `Recipe`.
+    text : {"whole", "thinned", "equal", "running"}
+        The corpus; as much of it as is left where all words are equally frequent, drawn at random;
+        that text itself (`thin_corpus`); or rows of running text, cut wherever a row is full.
+    """
+
+    name: str
+    why: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    text: str = "whole"
+
+
 def short_run(
     run: TrainingRun,
     points: Sequence[float],
@@ -93,54 +114,36 @@ _BERT = Recipe(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One recipe to try.
-
-    Attributes
-    ----------
-    name, why : str
-        What is changed, and what one hopes for.
-    changes : dict
-        Fields of `Recipe`, on top of BERT's settings at a small batch.
-    text : {"sentences", "running"}
-        Rows of whole sentences, or of running text, cut wherever a row is full.
-    """
-
-    name: str
-    why: str
-    changes: dict[str, Any] = field(default_factory=dict)
-    text: str = "sentences"
-
-    @property
-    def recipe(self) -> Recipe:
-        """The whole recipe."""
-        return dataclasses.replace(_BERT, **self.changes)
+def tried(trial: Variant) -> Recipe:
+    """Give a trial's whole recipe: its changes on top of BERT's settings at a small batch."""
+    return dataclasses.replace(_BERT, **trial.changes)
 
 
 _WAVES: dict[str, Any] = {"waves": True}
 _NEIGHBORS = {**_WAVES, "neighbors": 1.2}
 _MASKED = {**_NEIGHBORS, "masked": 0.3, "masked_last": 0.3}
 LADDER = (
-    Trial("the start", "random places, 15 % masked, rate 0.001, bias at log p"),
-    Trial("+ waves for places", "one place to the left is the same turn everywhere", _WAVES),
-    Trial("+ heads begin at their neighbors", "no search for what matters most", _NEIGHBORS),
-    Trial("+ 30 % masked", "twice as many guesses in a step", _MASKED),
+    Variant("the start", "random places, 15 % masked, rate 0.001, bias at log p"),
+    Variant("+ waves for places", "one place to the left is the same turn everywhere", _WAVES),
+    Variant("+ heads begin at their neighbors", "no search for what matters most", _NEIGHBORS),
+    Variant("+ 30 % masked", "twice as many guesses in a step", _MASKED),
 )
 ASIDES = (
-    Trial("start, bias from zero", "BERT's own: frequencies have to be learned", {"bias": "zero"}),
-    Trial(
+    Variant(
+        "start, bias from zero", "BERT's own: frequencies have to be learned", {"bias": "zero"}
+    ),
+    Variant(
         "start, initial scale 0.06", "attention that is less even at first", {"initial_std": 0.06}
     ),
-    Trial("neighbors, rate 0.002", "larger steps", {**_NEIGHBORS, "learning_rate": 2e-3}),
-    Trial("neighbors, rate 0.0005", "smaller steps", {**_NEIGHBORS, "learning_rate": 5e-4}),
-    Trial("neighbors, no warm-up", "full steps at once", {**_NEIGHBORS, "warmup_tokens": 1.0}),
-    Trial(
+    Variant("neighbors, rate 0.002", "larger steps", {**_NEIGHBORS, "learning_rate": 2e-3}),
+    Variant("neighbors, rate 0.0005", "smaller steps", {**_NEIGHBORS, "learning_rate": 5e-4}),
+    Variant("neighbors, no warm-up", "full steps at once", {**_NEIGHBORS, "warmup_tokens": 1.0}),
+    Variant(
         "neighbors, 128 rows",
         "a quarter of the steps, with less noise",
         {**_NEIGHBORS, "rows": 128, "most_rows": 128},
     ),
-    Trial("neighbors, running text", "full rows, cut sentences", _NEIGHBORS, "running"),
+    Variant("neighbors, running text", "full rows, cut sentences", _NEIGHBORS, "running"),
 )
 
 
@@ -163,7 +166,7 @@ def running_text(corpus: PackedCorpus, tokenizer: Any, held_out: int) -> PackedC
 def compare_recipes(
     corpus: PackedCorpus,
     tokenizer: Any,
-    trial: Trial,
+    trial: Variant,
     *,
     tokens: float,
     shape: Mapping[str, Any] | None = None,
@@ -178,16 +181,13 @@ def compare_recipes(
     ``shape`` holds fields of `Recipe` that all trials share, as ``width`` (default: the book's
     model); ``points`` are shares of the tokens after which the held-out loss is measured.
 
-    Returns
-    -------
-    dict
-        ``name``, ``why``, ``changes``; ``curve``: list of [step, tokens, held-out loss];
-        ``seconds`` of training.
+    Gives ``name``, ``why``, ``changes``; ``curve``: list of [step, tokens, held-out loss];
+    ``seconds`` of training.
     """
     held_out = corpus.n_held_out  # the same rows, also where the others are cut anew
     if trial.text == "running":
         corpus = running_text(corpus, tokenizer, held_out)
-    recipe = dataclasses.replace(trial.recipe, **(shape or {}))
+    recipe = dataclasses.replace(tried(trial), **(shape or {}))
     run = TrainingRun(
         corpus, tokenizer, recipe, seed=seed, device=device, bf16=bf16, held_out=held_out
     )
@@ -216,10 +216,7 @@ def run_comparison(
 
     The trials have the shape of the recipe ``config`` (`RECIPES`); ``store`` names the stored run.
 
-    Returns
-    -------
-    dict
-        ``settings``; ``ladder``, the number of trials in it; ``recipes``, see `compare_recipes`.
+    Gives ``settings``; ``ladder``, the number of trials in it; ``recipes``, see `compare_recipes`.
     """
     whole = find_recipe(config)
     shape = {name: getattr(whole, name) for name in ("blocks", "width", "heads", "length")}
@@ -240,16 +237,16 @@ def run_comparison(
     }  # fmt: skip
     found = []
     for trial in (*LADDER, *ASIDES):
-        name = f"{trial.name} {sorted(dataclasses.asdict(trial.recipe).items())}"
+        name = f"{trial.name} {sorted(dataclasses.asdict(tried(trial)).items())}"
 
-        def train(trial: Trial = trial) -> dict[str, Any]:
+        def train(trial: Variant = trial) -> dict[str, Any]:
             return compare_recipes(text, tokenizer, trial, **options)
 
         found.append(kept(name, train))
     results = {
         "settings": {
             **settings,
-            "base": {**LADDER[0].recipe.as_dict(), **shape},
+            "base": {**tried(LADDER[0]).as_dict(), **shape},
             "unigram_loss": round(unigram_loss(text), 4),
         },
         "ladder": len(LADDER),
@@ -280,27 +277,6 @@ def _store(
 
 
 # ---- one thing changed --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One thing that is changed.
-
-    Attributes
-    ----------
-    name, why : str
-        What is changed, and what it asks.
-    changes : dict
-        Fields of `Recipe`.
-    text : {"whole", "thinned", "equal"}
-        The corpus; as much of it as is left where all words are equally frequent, drawn at random;
-        or that text itself (`thin_corpus`).
-    """
-
-    name: str
-    why: str
-    changes: dict[str, Any] = field(default_factory=dict)
-    text: str = "whole"
 
 
 VARIANTS = (
@@ -342,12 +318,9 @@ def train_variant(
     The material is that of the *whole* corpus: frequencies are those of the language, whatever text
     is trained on. The last of the steps ends the run; ``each`` is for `thin_corpus`.
 
-    Returns
-    -------
-    dict
-        ``name``, ``why``, ``changes``, ``text``; ``n_tokens`` and ``n_pieces`` (different ones) of
-        the text; ``snapshots``: a list of what `measure_variant` gives, with ``step``, ``tokens``
-        and ``held_out_loss``; ``seconds`` of training.
+    Gives ``name``, ``why``, ``changes``, ``text``; ``n_tokens`` and ``n_pieces`` (different ones)
+    of the text; ``snapshots``: a list of what `measure_variant` gives, with ``step``, ``tokens``
+    and ``held_out_loss``; ``seconds`` of training.
     """
     text = corpus
     if variant.text != "whole":
@@ -387,14 +360,11 @@ def measure_variant(
 ) -> dict[str, Any]:
     """Measure what a variant is about: word norms at both ends, terms, cones and scores.
 
-    Returns
-    -------
-    dict
-        ``norm``: rank correlation of a word's norm with its log frequency, ``input`` and
-        ``output`` vectors (one and the same where tied), and ``input_mean``, the mean norm;
-        ``distance``: that of the distance to its neighbors, input vectors; ``words_cosine`` and
-        ``sentences_cosine``; ``terms``: ``log_p_in`` of `measure_terms`; ``sts``: last2avg, by
-        calibrator.
+    Gives ``norm``: rank correlation of a word's norm with its log frequency, ``input`` and
+    ``output`` vectors (one and the same where tied), and ``input_mean``, the mean norm;
+    ``distance``: that of the distance to its neighbors, input vectors; ``words_cosine`` and
+    ``sentences_cosine``; ``terms``: ``log_p_in`` of `measure_terms`; ``sts``: last2avg, by
+    calibrator.
     """
     lm = load_language_model(folder, device=device)
     body = LoadedModel(lm.name, lm.model.base_model, lm.tokenizer, lm.fingerprint)
@@ -443,10 +413,7 @@ def run_variants(
     Each is trained for so many steps; by default, all are. ``data`` is the set whose validation
     pairs are scored; the rest is as in `run_comparison` and `train_variant`.
 
-    Returns
-    -------
-    dict
-        ``settings``; ``variants``, see `train_variant`.
+    Gives ``settings``; ``variants``, see `train_variant`.
     """
     names = [variant.name for variant in VARIANTS]
     for name in only:
