@@ -281,7 +281,7 @@ def fit_and_score(
 def merge_seeds(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Put one set's scores with several seeds together.
 
-    In the result, ``all``, ``mean``, ``wmean`` and ``bits_per_dim`` are lists, one entry a seed; the rest
+    ``all``, ``mean``, ``wmean`` and ``bits_per_dim`` become lists, one entry a seed; the rest
     (interval, ``fitted_on``) is the first seed's.
     """
     out = dict(parts[0])
