@@ -26,7 +26,7 @@ from tabulate import tabulate
 from bertflow_lite.calibrators import make_calibrator
 from bertflow_lite.calibrators.base import DeadDimensionWarning
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
-from bertflow_lite.datasets.pairs import SentencePairs
+from bertflow_lite.datasets.pairs import SentencePairs, fingerprint_of
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.pooling import layer_label
 from bertflow_lite.encoders.transformer import Encoder
@@ -291,6 +291,16 @@ def merge_seeds(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return out
 
 
+def group_seeds(
+    rows: Sequence[dict[str, Any]], method: str
+) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Put the rows together that differ in their seed only: of the same layers and method."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["layers"], row[method]), []).append(row)
+    return groups
+
+
 def run_sts(
     encoder: AnyEncoder,
     data: Sequence[str],
@@ -397,8 +407,7 @@ class Target:
     @property
     def fingerprint(self) -> str:
         """16 hex digits over the pairs and the sentences."""
-        content = json.dumps([self.pairs.fingerprint, self.fitted])
-        return hashlib.sha256(content.encode("ascii")).hexdigest()[:16]
+        return fingerprint_of([self.pairs.fingerprint, self.fitted])
 
 
 def sts_target(name: str, *, download: bool = False) -> Target:

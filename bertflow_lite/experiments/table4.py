@@ -26,6 +26,7 @@ from bertflow_lite.experiments.scoring import (
     calibrated,
     default_layers,
     encode_parts,
+    group_seeds,
     show_score,
     transform,
 )
@@ -94,10 +95,7 @@ def format_table4(results: dict[str, Any], style: str = "simple") -> str:
     """Lay out Table 4, our rows beside the paper's."""
     published: dict[str, float] = load_paper_table(4)["auc"]
     lines = [["(paper)", label, f"{value:.2f}", "", ""] for label, value in published.items()]
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in results["rows"]:
-        groups.setdefault((row["layers"], row["method"]), []).append(row)
-    for (layers, method), rows in groups.items():
+    for (layers, method), rows in group_seeds(results["rows"], "method").items():
         first = rows[0]
         gain = ""
         if "gain" in first:

@@ -23,6 +23,7 @@ from bertflow_lite.experiments.scoring import (
     calibrated,
     default_layers,
     encode_parts,
+    group_seeds,
     seeds_for,
 )
 from bertflow_lite.measures.scores import pair_cosines
@@ -222,7 +223,7 @@ def format_table6(results: dict[str, Any], style: str = "simple") -> str:
     paper = load_paper_table(6)
     parts = []
     for name, result in results["sets"].items():
-        groups = _grouped(result["rows"])
+        groups = group_seeds(result["rows"], "calibrator")
         lines: list[list[str]] = []
         if name == "stsb":
             for row, label in _PAPER_ROWS.items():
@@ -279,14 +280,6 @@ def format_figure2(results: dict[str, Any], style: str = "simple") -> str:
                 )
     headers = ["set", "layers", "cosine", "with edit distance", f"where it is <= {NEAR}"]
     return tabulate(lines, headers, tablefmt=style, disable_numparse=True)
-
-
-def _grouped(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Put the rows that differ in their seed only together."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["layers"], row["calibrator"]), []).append(row)
-    return groups
 
 
 def _cell(intervals: Sequence[dict[str, float]]) -> str:

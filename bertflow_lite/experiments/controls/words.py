@@ -7,8 +7,6 @@ their weights from sentences alone, as the calibrators do, and no label.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
@@ -20,6 +18,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.preprocessing import normalize
 from tqdm import tqdm
 
+from bertflow_lite.datasets.pairs import fingerprint_of
 from bertflow_lite.encoders.models import packaged_path
 from bertflow_lite.encoders.pooling import layer_label
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder, load_glove
@@ -120,7 +119,7 @@ class WordCountEncoder:
         words = self._counter.get_feature_names_out().tolist()
         weights = getattr(self._counter, "idf_", np.ones(1)).round(9).tolist()
         how = [self.weighting, self.projection, self.dim, self.random_state, words, weights]
-        self.fingerprint = hashlib.sha256(json.dumps(how).encode()).hexdigest()[:16]
+        self.fingerprint = fingerprint_of(how)
         return self
 
     def counts(self, sentences: Sequence[str]) -> sparse.csr_matrix:
@@ -167,7 +166,7 @@ class WeightedWordVectors:
         self.name = name
         self.dim = base.dim
         content = [base.fingerprint, unseen, sorted(self.weights.items())]
-        self.fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+        self.fingerprint = fingerprint_of(content)
 
     def __repr__(self) -> str:
         return f"WeightedWordVectors({self.name!r}, dim={self.dim}, n_words={len(self.weights)})"

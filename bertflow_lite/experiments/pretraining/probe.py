@@ -123,29 +123,13 @@ def select_contexts(contexts: Contexts, n: int) -> Contexts:
 
 
 @dataclass(frozen=True)
-class NeighborCounts:
-    """How often pieces stand to the right of some others.
-
-    Attributes
-    ----------
-    left : ndarray of int64, shape (n_left,)
-        The left pieces.
-    counts : ndarray of int64, shape (n_left, vocabulary)
-        How often each piece stands right of each of them.
-    """
-
-    left: NDArray[np.int64]
-    counts: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
 class NeighborPairs:
     """Pairs of neighbors that are frequent enough, and their PMI.
 
     Attributes
     ----------
     left : ndarray of int64, shape (n_pairs,)
-        Position of the left piece in `NeighborCounts.left`.
+        Position of the left piece among those that were counted.
     piece : ndarray of int64, shape (n_pairs,)
         The right piece.
     pmi : ndarray of float64, shape (n_pairs,)
@@ -191,7 +175,7 @@ def count_right_neighbors(
 
 def neighbor_counts(
     corpus: PackedCorpus, left: NDArray[np.int64], marks: NDArray[np.int64], *, leave_out: int = 0
-) -> NeighborCounts:
+) -> NDArray[np.int64]:
     """Count what stands right of some pieces in a packed corpus, or read it from the cache.
 
     So many rows at the end as ``leave_out`` says are not counted; the rest is as in
@@ -211,7 +195,7 @@ def neighbor_counts(
                 np.savez_compressed(file, code=code, count=counts.ravel()[code])
         except OSError as error:
             logger.warning("the counts of neighbors are not kept (%s)", error)
-    return NeighborCounts(left, counts)
+    return counts
 
 
 def _read(path: Path, n_left: int, vocabulary: int) -> NDArray[np.int64] | None:
@@ -228,16 +212,15 @@ def _read(path: Path, n_left: int, vocabulary: int) -> NDArray[np.int64] | None:
 
 
 def frequent_pairs(
-    found: NeighborCounts, log_p: NDArray[np.float64], *, least: int = 20
+    counts: NDArray[np.int64], log_p: NDArray[np.float64], *, least: int = 20
 ) -> NeighborPairs:
-    """PMI of the pairs that were met often enough.
+    """PMI of the pairs that were met often enough, from counts of `neighbor_counts`.
 
     ``least`` is the smallest count of a pair: the PMI of a pair that was met n times is known to
     about 1 / sqrt(n) nats. The pairs are ordered by left piece, then by right piece.
     """
-    left, piece = np.nonzero(found.counts >= max(least, 1))
-    total = found.counts.sum(axis=1)
-    log_conditional = np.log(found.counts[left, piece] / total[left])
+    left, piece = np.nonzero(counts >= max(least, 1))
+    log_conditional = np.log(counts[left, piece] / counts.sum(axis=1)[left])
     return NeighborPairs(
         left.astype(np.int64), piece.astype(np.int64), log_conditional - log_p[piece]
     )
