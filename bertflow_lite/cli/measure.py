@@ -135,7 +135,7 @@ def geometry(
     """Measure word and sentence spaces: Table 1, isotropy by layer, before and after."""
     with clear_errors():
         from bertflow_lite.encoders.transformer import Encoder, load_encoder
-        from bertflow_lite.experiments.geometry.spaces import run_geometry
+        from bertflow_lite.experiments.geometry import run_geometry
         from bertflow_lite.experiments.runs import provenance
 
         encoder = load_encoder(model, device=device, download=download)

@@ -251,8 +251,8 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
 def _run_encoder(
     experiment: Experiment, options: dict[str, Any]
 ) -> tuple[Any, dict[str, Any], Any]:
-    from bertflow_lite.experiments.options import RunOptions, open_kept
     from bertflow_lite.experiments.runs import provenance
+    from bertflow_lite.experiments.scoring import RunOptions, open_kept
 
     (model,) = options["model"]
     chosen = RunOptions(
@@ -359,9 +359,9 @@ def ablation(
         from bertflow_lite.datasets.sts import load_sts
         from bertflow_lite.experiments import ablation as runs
         from bertflow_lite.experiments import ablation_summary as summary
-        from bertflow_lite.experiments.options import RunOptions
         from bertflow_lite.experiments.resume import KeptResults, no_keep
         from bertflow_lite.experiments.runs import load_run, provenance
+        from bertflow_lite.experiments.scoring import RunOptions
 
         if compare is not None:
             stored = {name: load_run("ablation", name) for name in common.split_names(compare)}

@@ -26,32 +26,19 @@ from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.pooling import pool, resolve_layers
 from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, seeds_for
 from bertflow_lite.experiments.paper import SETS
 from bertflow_lite.experiments.scoring import (
+    AnyEncoder,
+    RunOptions,
     bits_per_dim,
     encode_parts,
     fit_calibrator,
     scores,
+    seeds_for,
     transform,
 )
 from bertflow_lite.measures.scores import score_sts
 from bertflow_lite.train import NonFiniteLossError
-
-__all__ = [
-    "DATA",
-    "FIT_ON",
-    "TEST_DATA",
-    "VARIANTS",
-    "Variant",
-    "at_most",
-    "encode_fit_and_scored",
-    "encode_with_dropout",
-    "find_variants",
-    "fit_variant",
-    "run_ablation",
-    "run_test",
-]
 
 logger = logging.getLogger(__name__)
 DATA = ("stsb", "sick-r")
@@ -215,13 +202,10 @@ def run_ablation(
     the sentences that `FIT_ON` names; with ``fit_rows``, on so many of them only, drawn anew for
     each seed: how a calibrator does where there is little data.
 
-    Returns
-    -------
-    list of dict
-        A row for each score: ``start``, ``part``, ``change``, ``layers``, ``data``, ``fit_on``,
-        ``fitted_on`` (number of sentences), ``seed``, ``spearman`` (x 100, on the validation
-        split; None where training diverged), ``bits_per_dim`` (of the validation sentences; None
-        for what has no density) and ``seconds`` to fit.
+    Gives a row for each score: ``start``, ``part``, ``change``, ``layers``, ``data``, ``fit_on``,
+    ``fitted_on`` (number of sentences), ``seed``, ``spearman`` (x 100, on the validation split;
+    None where training diverged), ``bits_per_dim`` (of the validation sentences; None for what has
+    no density) and ``seconds`` to fit.
     """
     options = options or RunOptions()
 
@@ -275,10 +259,7 @@ def encode_fit_and_scored(
 ) -> dict[str, tuple[Floats32, Floats32]]:
     """Encode the sentences to fit on and those of the scored split, repeats included.
 
-    Returns
-    -------
-    dict of str to (ndarray of shape (n_fit, dim), ndarray of shape (n_scored, dim))
-        By the label of the layer choice.
+    Shapes (n_fit, dim) and (n_scored, dim), by the label of the layer choice.
     """
     if fit_on not in FIT_ON:
         raise ValueError(f"fit_on is {fit_on!r}; it must be {' or '.join(FIT_ON)}.")
@@ -332,10 +313,7 @@ def encode_with_dropout(
     encoded again, with others dropped. The encoder is left in evaluation mode, and the process's
     random state, which dropout draws from, as it was.
 
-    Returns
-    -------
-    dict of str to ndarray, shape (n, dim), float32
-        By the label of the layer choice.
+    Shape (n, dim), by the label of the layer choice.
     """
     model, device = encoder.model, encoder.device
     if not any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in model.modules()):
@@ -373,11 +351,8 @@ def run_test(
     ``widths`` names, for each layer choice, the whitening that was best on its validation sets
     (`best_width`). The default sets are `TEST_DATA`.
 
-    Returns
-    -------
-    list of dict
-        A row for each score: ``layers``, ``data``, ``calibrator``, ``seed``, ``all``, ``mean``,
-        ``wmean`` (`score_sts`), ``bits_per_dim`` (of the test sentences) and ``seconds``.
+    Gives a row for each score: ``layers``, ``data``, ``calibrator``, ``seed``, ``all``, ``mean``,
+    ``wmean`` (`score_sts`), ``bits_per_dim`` (of the test sentences) and ``seconds``.
     """
     options = options or RunOptions()
 

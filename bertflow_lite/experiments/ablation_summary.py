@@ -11,16 +11,6 @@ from tabulate import tabulate
 
 from bertflow_lite.experiments.scoring import format_results
 
-__all__ = [
-    "Effect",
-    "average_models",
-    "best_width",
-    "format_effects",
-    "format_models",
-    "format_test",
-    "summarize",
-]
-
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -108,7 +98,7 @@ def summarize(rows: Rows) -> list[Effect]:
     return effects
 
 
-def format_effects(effects: Sequence[Effect], style: str = "simple") -> str:
+def format_effects(effects: Sequence[Effect]) -> str:
     """Lay effects out as a table, a row for each change."""
     lines = [
         [
@@ -123,18 +113,16 @@ def format_effects(effects: Sequence[Effect], style: str = "simple") -> str:
         for effect in effects
     ]
     head = ["start", "part", "change", "Spearman x 100, dev", "effect", "bits/dim", "s a fit"]
-    return tabulate(lines, head, tablefmt=style, disable_numparse=True)
+    return tabulate(lines, head, tablefmt="simple", disable_numparse=True)
 
 
-def average_models(
-    runs: Mapping[str, Rows], *, best_of: str = "whiten:"
-) -> dict[str, dict[str, float]]:
+def average_models(runs: Mapping[str, Rows]) -> dict[str, dict[str, float]]:
     """Score every calibrator by its mean over models, each the mean over its layers and sets.
 
-    Two rows more are made of the references whose name begins as ``best_of`` (and of the name
-    without the colon): ``"... best on each model"`` takes on every model the one that is best
-    there, ``"... best on each layer choice and set"`` takes it anew for each of them. Both look at
-    the scores that they are judged by, so they are upper bounds rather than methods.
+    Two rows more are made of whitening at all widths: ``"whiten, best on each model"`` takes on
+    every model the one that is best there, ``"whiten, best on each layer choice and set"`` takes it
+    anew for each of them. Both look at the scores that they are judged by, so they are upper bounds
+    rather than methods.
 
     Returns
     -------
@@ -158,17 +146,13 @@ def average_models(
         for name, by in means.items():
             table.setdefault(name, {})[model] = float(np.mean(list(by.values())))
         rivals = [
-            by
-            for name, by in means.items()
-            if (change := name.rsplit("/", 1)[1]).startswith(best_of)
-            or change == best_of.rstrip(":")
+            by for name, by in means.items() if name.rsplit("/", 1)[1].partition(":")[0] == "whiten"
         ]
         if rivals:
-            word = best_of.rstrip(":")
-            table.setdefault(f"{word}, best on each model", {})[model] = max(
+            table.setdefault("whiten, best on each model", {})[model] = max(
                 float(np.mean(list(by.values()))) for by in rivals
             )
-            table.setdefault(f"{word}, best on each layer choice and set", {})[model] = float(
+            table.setdefault("whiten, best on each layer choice and set", {})[model] = float(
                 np.mean([max(by[where] for by in rivals) for where in rivals[0]])
             )
     whole = {
@@ -179,13 +163,12 @@ def average_models(
     return dict(sorted(whole.items(), key=lambda item: -item[1]["mean"]))
 
 
-def format_models(averages: Mapping[str, Mapping[str, float]], style: str = "simple") -> str:
+def format_models(averages: Mapping[str, Mapping[str, float]]) -> str:
     """Lay means over models out as a table."""
     models = list(next(iter(averages.values()))) if averages else []
     lines = [[name, *(f"{by[model]:.2f}" for model in models)] for name, by in averages.items()]
-    return tabulate(
-        lines, ["calibrator (Spearman x 100, dev)", *models], tablefmt=style, disable_numparse=True
-    )
+    head = ["calibrator (Spearman x 100, dev)", *models]
+    return tabulate(lines, head, tablefmt="simple", disable_numparse=True)
 
 
 def best_width(rows: Rows, layers: str) -> str:
@@ -199,9 +182,9 @@ def best_width(rows: Rows, layers: str) -> str:
     return max(scores, key=lambda name: float(np.mean(scores[name])))
 
 
-def format_test(rows: Rows, aggregation: str = "wmean", style: str = "simple") -> str:
+def format_test(rows: Rows) -> str:
     """Lay test scores out: a row for each layer choice and calibrator, a column for each set."""
-    return format_results(rows, aggregation, style, note=", test", average=True)
+    return format_results(rows, "wmean", note=", test", average=True)
 
 
 def _plus_minus(value: float, spread: float | None, sign: str = "") -> str:

@@ -18,14 +18,11 @@ from tabulate import tabulate
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.datasets.word_counts import load_word_counts, mean_log_frequency
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions
-from bertflow_lite.experiments.scoring import fit_calibrator
+from bertflow_lite.experiments.scoring import AnyEncoder, RunOptions, fit_calibrator
 from bertflow_lite.experiments.table6 import FLOW_STEPS
 from bertflow_lite.flow import ActNorm, AdditiveCoupling
 from bertflow_lite.measures.geometry import mean_cosine
 from bertflow_lite.measures.similarity import Floats
-
-__all__ = ["flow_states", "format_figure1", "plane_coordinates", "run_figure1"]
 
 MOST_POINTS = 500
 
@@ -103,12 +100,9 @@ def run_figure1(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[
 
     There is one set, by default mini-sts, and one flow, of random state 0.
 
-    Returns
-    -------
-    dict
-        ``row`` (positions in ``pairs.sentences``), ``log_frequency`` (mean over each sentence's
-        words), and for each layer choice the ``states``: coordinates, the mean cosine of all
-        pairs of sentences, and the plane's share of their squared length. No sentence is kept.
+    Gives ``row`` (positions in ``pairs.sentences``), ``log_frequency`` (mean over each sentence's
+    words), and for each layer choice the ``states``: coordinates, the mean cosine of all pairs of
+    sentences, and the plane's share of their squared length. No sentence is kept.
     """
     options = options or RunOptions()
     names = list(options.data or ["mini-sts"])

@@ -18,8 +18,6 @@ from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.experiments.scoring import fit_calibrator
 from bertflow_lite.train import train_flow
 
-__all__ = ["NLI_FORMS", "ConvergedFlow", "NliForm", "choose_sentences", "fit_nli_flow"]
-
 NliForm = Literal["published", "converged"]
 NLI_FORMS: tuple[NliForm, ...] = ("published", "converged")
 # Appendix B.

@@ -17,17 +17,6 @@ import numpy as np
 from bertflow_lite.files import data_file
 from bertflow_lite.measures.scores import Aggregation
 
-__all__ = [
-    "SETS",
-    "Gain",
-    "PublishedRow",
-    "load_others",
-    "load_paper_table",
-    "measure_gain",
-    "paper_rows",
-    "text_claims",
-]
-
 SETS = {
     "stsb": "STS-B",
     "sick-r": "SICK-R",

@@ -20,16 +20,6 @@ import torch
 
 from bertflow_lite.files import cache_dir, write_json
 
-__all__ = [
-    "Keep",
-    "KeptResults",
-    "begin_or_go_on",
-    "no_keep",
-    "random_state_kept",
-    "stop_requested",
-    "workplace",
-]
-
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -54,15 +44,9 @@ class KeptResults:
     that is stopped or killed loses the part it was at and nothing else.  Where the cache cannot
     be written, a warning says so and the work goes on.
 
-    Parameters
-    ----------
-    experiment : str
-        Its name, for instance ``"table2"``.
-    settings : dict
-        All that the numbers depend on, as JSON can hold it: encoder fingerprint, seeds, layers,
-        data, versions.  Other settings mean another file.
-    folder : Path, optional
-        Default: ``partial`` in the cache folder.
+    The settings are all that the numbers depend on, as JSON can hold it: encoder fingerprint,
+    seeds, layers, data, versions. Other settings mean another file. The folder is ``partial`` in
+    the cache by default.
 
     Examples
     --------
@@ -148,19 +132,9 @@ class KeptResults:
 def begin_or_go_on(path: Path, settings: dict[str, Any], overwrite: bool) -> None:
     """Begin a run, or make sure that the one in the folder is the same.
 
-    Parameters
-    ----------
-    path : Path
-        Where the settings are kept.
-    settings : dict
-        All that the result depends on, JSON-able.
-    overwrite : bool
-        Begin anew where another run lies: the folders beside ``path`` go.
-
-    Raises
-    ------
-    ValueError
-        If another run lies there, and ``overwrite`` is False; it names what differs.
+    The settings, kept at ``path``, are all that the result depends on. With ``overwrite`` it begins
+    anew where another run lies, and the folders beside ``path`` go; else the error names what
+    differs.
     """
     if path.exists():
         before = json.loads(path.read_text(encoding="utf-8"))
@@ -224,10 +198,7 @@ def stop_requested() -> Iterator[threading.Event]:
 
     A second one acts at once.
 
-    Yields
-    ------
-    threading.Event
-        Set when the process was asked to stop.  Outside the main thread it never is.
+    The event is set when the process was asked to stop; outside the main thread it never is.
     """
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -1,8 +1,9 @@
-"""One way to fit a calibrator and to score with it, for every experiment.
+"""What every experiment can be told, and one way to fit a calibrator and to score with it.
 
-`calibrated` fits on some embeddings and maps others, `scores` scores them.  Above these stand what
-Tables 2, 3 and 5 share (`Row`, `EncodedSet`), the command ``sts`` (`run_sts`), and the similarities
-that the controls look at from many sides and that are kept on disk (`find_similarities`).
+`RunOptions` says how to run; `open_kept` finds an interrupted run again.  `calibrated` fits on some
+embeddings and maps others, `scores` scores them.  Above these stand what Tables 2, 3 and 5 share
+(`Row`, `EncodedSet`), the command ``sts`` (`run_sts`), and the similarities that the controls look
+at from many sides and that are kept on disk (`find_similarities`).
 """
 
 from __future__ import annotations
@@ -25,41 +26,80 @@ from tabulate import tabulate
 from bertflow_lite.calibrators import make_calibrator
 from bertflow_lite.calibrators.base import DeadDimensionWarning
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
-from bertflow_lite.datasets.pairs import SentencePairs
+from bertflow_lite.datasets.pairs import SentencePairs, fingerprint_of
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.pooling import layer_label
-from bertflow_lite.experiments.options import AnyEncoder, seeds_for
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.encoders.word_vectors import WordVectorEncoder
+from bertflow_lite.experiments.resume import Keep, KeptResults, no_keep
+from bertflow_lite.experiments.runs import package_versions
 from bertflow_lite.files import cache_dir, replacing
 from bertflow_lite.measures.scores import bootstrap_interval, pair_cosines, score_sts
 from bertflow_lite.measures.similarity import Floats
-
-__all__ = [
-    "EncodedSet",
-    "FitOn",
-    "Row",
-    "Target",
-    "bits_per_dim",
-    "calibrated",
-    "different_sentences",
-    "encode_parts",
-    "encode_set",
-    "find_similarities",
-    "fit_and_score",
-    "fit_calibrator",
-    "format_results",
-    "merge_seeds",
-    "run_sts",
-    "scores",
-    "set_name",
-    "show_score",
-    "sts_target",
-    "transform",
-]
 
 logger = logging.getLogger(__name__)
 FitOn = Literal["none", "target", "train", "nli"]
 Floats32 = NDArray[np.float32]
 AGGREGATIONS = ("all", "mean", "wmean")
+AnyEncoder = Encoder | WordVectorEncoder
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run a table or a figure; each experiment uses what makes sense for it.
+
+    Attributes
+    ----------
+    seeds : int, default 3
+        Flows are fitted with random states 0 to seeds - 1 (`seeds_for`).
+    layers : sequence of str, default ()
+        Layer choices beside the experiment's own.
+    data : sequence of str, optional
+        Names of sets; default: the experiment's own.
+    nli_sentences : int, optional
+        Fit flow (NLI) on this many NLI sentences, drawn at random (`choose_sentences`), where there
+        are more; by default on all, up to 300,000.
+    download : bool, default False
+        Allow missing sets to be fetched.
+    progress : bool, default False
+        Progress bars while encoding and fitting.
+    keep : Keep, default `no_keep`
+        Gives finished parts back after an interruption.
+    """
+
+    seeds: int = 3
+    layers: Sequence[str] = ()
+    data: Sequence[str] | None = None
+    nli_sentences: int | None = None
+    download: bool = False
+    progress: bool = False
+    keep: Keep = no_keep
+
+    def choices(self, *own: str) -> list[str]:
+        """Layer choices: the experiment's own, then those that were asked for besides."""
+        return list(dict.fromkeys([*own, *self.layers]))
+
+
+def seeds_for(calibrator: str, seeds: int) -> range:
+    """Give the random states to fit a calibrator with: one only, where none changes it."""
+    return range(seeds if "flow" in calibrator else 1)
+
+
+def open_kept(experiment: str, encoder: AnyEncoder, options: RunOptions) -> KeptResults:
+    """Open what an interrupted run of the same experiment with the same settings left behind."""
+    settings = {
+        "fingerprint": encoder.fingerprint,
+        "max_length": getattr(encoder, "max_length", None),
+        "precision": str(getattr(encoder, "autocast", None)),
+        "device": encoder.device.type,
+        "seeds": options.seeds,
+        "layers": list(options.layers),
+        "data": list(options.data) if options.data is not None else None,
+        "versions": package_versions(),
+    }
+    if options.nli_sentences is not None:
+        settings["nli_sentences"] = options.nli_sentences
+    return KeptResults(experiment, settings)
 
 
 def fit_calibrator(
@@ -72,10 +112,7 @@ def fit_calibrator(
     A calibrator is given by its short name (`make_calibrator`), or made already; ``settings``, such
     as ``min_steps``, are for flows only.
 
-    Returns
-    -------
-    calibrator or None
-        Fitted; None for ``"none"``, the raw embeddings.
+    Gives None for ``"none"``, the raw embeddings.
     """
     if isinstance(calibrator, str):
         calibrator = make_calibrator(calibrator, random_state=seed, progress=progress)
@@ -130,10 +167,7 @@ def encode_parts(
 ) -> dict[str, dict[str, Floats32]]:
     """Encode several lists of sentences in one call, so that what they share is encoded once.
 
-    Returns
-    -------
-    dict of str to dict of str to ndarray, each of shape (n, dim)
-        By the label of the layer choice, then by part.
+    Gives arrays of shape (n, dim), by the label of the layer choice, then by part.
     """
     ends = np.cumsum([len(part) for part in parts.values()])[:-1]
     sentences = [text for part in parts.values() for text in part]
@@ -204,13 +238,7 @@ def encode_set(
     download: bool = False,
     progress: bool = False,
 ) -> dict[str, EncodedSet]:
-    """Encode a set's test, all and train sentences, for several layer choices in one go.
-
-    Returns
-    -------
-    dict of str to EncodedSet
-        By layer choice.
-    """
+    """Encode a set's test, all and train sentences, for several layer choices in one go."""
     pairs = load_sts(name, download=download)
     parts = {
         "scored": pairs.sentences,
@@ -230,11 +258,8 @@ def fit_and_score(
 ) -> dict[str, Any]:
     """Calibrate a set by a row that is fitted on the set's own sentences, and score it.
 
-    Returns
-    -------
-    dict
-        What `scores` gives (the interval with seed 0 only, since it hardly varies), with
-        ``fitted_on``, the number of sentences, and for a flow ``bits_per_dim`` on them.
+    Gives what `scores` gives (the interval with seed 0 only, since it hardly varies), with
+    ``fitted_on``, the number of sentences, and for a flow ``bits_per_dim`` on them.
     """
     if "none" in (row.fit_on, row.calibrator):
         return scores(encoded.pairs, encoded.scored, interval=True) | {"fitted_on": 0}
@@ -251,17 +276,24 @@ def fit_and_score(
 def merge_seeds(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Put one set's scores with several seeds together.
 
-    Returns
-    -------
-    dict
-        ``all``, ``mean``, ``wmean`` and ``bits_per_dim`` become lists, one entry a seed; the rest
-        (interval, ``fitted_on``) is the first seed's.
+    ``all``, ``mean``, ``wmean`` and ``bits_per_dim`` become lists, one entry a seed; the rest
+    (interval, ``fitted_on``) is the first seed's.
     """
     out = dict(parts[0])
     for name in (*AGGREGATIONS, "bits_per_dim"):
         if name in out:
             out[name] = [part[name] for part in parts]
     return out
+
+
+def group_seeds(
+    rows: Sequence[dict[str, Any]], method: str
+) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Put the rows together that differ in their seed only: of the same layers and method."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["layers"], row[method]), []).append(row)
+    return groups
 
 
 def run_sts(
@@ -282,12 +314,9 @@ def run_sts(
     Calibrators are fitted on sentences, never on labels: on those of all splits (the paper's
     "target"), of the train split only, or of the scored split only ("test").
 
-    Yields
-    ------
-    dict
-        One score: ``data``, ``split``, ``layers``, ``calibrator``, ``seed``; what `scores` gives;
-        ``n_pairs``; ``fitted_on``, the sentences that the calibrator saw, repeats included;
-        ``bits_per_dim``, the flow's loss on them; ``dead_dimensions`` and ``seconds`` of the fit.
+    Gives one score: ``data``, ``split``, ``layers``, ``calibrator``, ``seed``; what `scores` gives;
+    ``n_pairs``; ``fitted_on``, the sentences that the calibrator saw, repeats included;
+    ``bits_per_dim``, the flow's loss on them; ``dead_dimensions`` and ``seconds`` of the fit.
     """
     for name in data:
         pairs = load_sts(name, split, download=download)
@@ -332,10 +361,7 @@ def format_results(
     given; the style is one of tabulate's, such as ``"github"`` or ``"latex_booktabs"``. A last
     column can hold the average over the sets.
 
-    Returns
-    -------
-    str
-        Spearman x 100; where there are several seeds, their mean ± standard deviation.
+    Gives Spearman x 100; where there are several seeds, their mean ± standard deviation.
     """
     if aggregation not in AGGREGATIONS:
         raise ValueError(f"aggregation is {aggregation!r}; it must be 'all', 'mean' or 'wmean'.")
@@ -376,14 +402,13 @@ class Target:
     @property
     def fingerprint(self) -> str:
         """16 hex digits over the pairs and the sentences."""
-        content = json.dumps([self.pairs.fingerprint, self.fitted])
-        return hashlib.sha256(content.encode("ascii")).hexdigest()[:16]
+        return fingerprint_of([self.pairs.fingerprint, self.fitted])
 
 
-def sts_target(name: str, split: str | None = None, *, download: bool = False) -> Target:
+def sts_target(name: str, *, download: bool = False) -> Target:
     """Take an STS set, with calibrators fitted on the sentences of all splits, "flow (target)"."""
     fitted = load_sts(name, "all", download=download).sentences
-    return Target(load_sts(name, split, download=download), tuple(fitted))
+    return Target(load_sts(name, download=download), tuple(fitted))
 
 
 def find_similarities(
@@ -401,9 +426,7 @@ def find_similarities(
     Each calibrator is fitted anew on each target; targets need different names. With ``keep``, what
     an earlier call computed is read, and what this one computes is kept.
 
-    Returns
-    -------
-    dict of (name, layers, calibrator) to ndarray, shape (n_pairs,)
+    Gives them by name, layers and calibrator.
     """
     names = [target.pairs.name for target in targets]
     if len(set(names)) < len(names):

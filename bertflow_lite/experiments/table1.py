@@ -14,22 +14,9 @@ from tabulate import tabulate
 
 from bertflow_lite.datasets.word_counts import load_word_counts
 from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions
 from bertflow_lite.experiments.paper import load_paper_table
+from bertflow_lite.experiments.scoring import AnyEncoder, RunOptions
 from bertflow_lite.measures.similarity import Floats
-
-__all__ = [
-    "BINS",
-    "KS",
-    "HasVocabulary",
-    "Neighbors",
-    "Table1",
-    "WordEmbeddings",
-    "find_neighbors",
-    "format_table1",
-    "make_table1",
-    "run_table1",
-]
 
 BINS = ((0, 100), (100, 500), (500, 5_000), (5_000, 10_000))
 KS = (3, 5, 7)
@@ -282,10 +269,7 @@ def run_table1(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
     Only the encoder matters, and no option: nothing is drawn at random, and word embeddings have no
     layers.
 
-    Returns
-    -------
-    dict
-        ``settings``, and ``table1`` (`Table1.to_dict`).
+    Gives ``settings``, and ``table1`` (`Table1.to_dict`).
     """
     if not isinstance(encoder, Encoder):
         raise ValueError(f"Table 1 measures a transformer's word embeddings; {encoder.name!r} "

@@ -19,14 +19,19 @@ from bertflow_lite.datasets.nli import load_nli_sentences
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.qnli import QuestionPairs, load_qnli
 from bertflow_lite.experiments.nli_flow import NLI_FORMS, choose_sentences, fit_nli_flow
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions
 from bertflow_lite.experiments.paper import load_paper_table
-from bertflow_lite.experiments.scoring import calibrated, encode_parts, show_score, transform
+from bertflow_lite.experiments.scoring import (
+    AnyEncoder,
+    RunOptions,
+    calibrated,
+    encode_parts,
+    group_seeds,
+    show_score,
+    transform,
+)
 from bertflow_lite.measures.scores import interval_ends, pair_cosines, resample
 from bertflow_lite.measures.similarity import Floats, auc
 from bertflow_lite.measures.spelling import lexical_similarities
-
-__all__ = ["METHODS", "auc_interval", "format_table4", "questions_as_pairs", "run_table4"]
 
 METHODS: dict[str, str] = {
     "raw": "none",
@@ -45,11 +50,8 @@ def run_table4(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
     SN, whitening and flow (target) are fitted on QNLI's own questions and sentences (each once,
     without labels), flow (NLI) on NLI sentences in two forms (`fit_nli_flow`).
 
-    Returns
-    -------
-    dict
-        ``settings`` and ``rows``: AUC x 100 with its 95 % interval, and its gain over the raw
-        cosine of the same layers. Two rows see words only: cosines of word counts and of TF-IDF.
+    Gives ``settings`` and ``rows``: AUC x 100 with its 95 % interval, and its gain over the raw
+    cosine of the same layers. Two rows see words only: cosines of word counts and of TF-IDF.
     """
     options = options or RunOptions()
     questions = load_qnli("dev", download=options.download)
@@ -92,10 +94,7 @@ def format_table4(results: dict[str, Any], style: str = "simple") -> str:
     """Lay out Table 4, our rows beside the paper's."""
     published: dict[str, float] = load_paper_table(4)["auc"]
     lines = [["(paper)", label, f"{value:.2f}", "", ""] for label, value in published.items()]
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in results["rows"]:
-        groups.setdefault((row["layers"], row["method"]), []).append(row)
-    for (layers, method), rows in groups.items():
+    for (layers, method), rows in group_seeds(results["rows"], "method").items():
         first = rows[0]
         gain = ""
         if "gain" in first:
@@ -125,18 +124,12 @@ def auc_interval(
     baseline: Floats | None = None,
     *,
     n_resamples: int = 1000,
-    random_state: int = 0,
 ) -> tuple[float, float]:
     """Give the 95 % bootstrap interval of an AUC x 100, or of its gain over another's.
 
     A higher score means "true". A baseline's AUC is taken on the same resampled pairs.
-
-    Returns
-    -------
-    tuple of float
-        Lower and upper end.
     """
-    rng = np.random.default_rng(random_state)
+    rng = np.random.default_rng(0)
     drawn = np.empty(n_resamples)
     for part, chosen in resample(np.arange(len(labels)), n_resamples, rng):
         drawn[part] = _auc_rows(labels[chosen], scores[chosen])

@@ -14,20 +14,20 @@ from tabulate import SEPARATING_LINE, tabulate
 
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, seeds_for
 from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.resume import Keep
 from bertflow_lite.experiments.scoring import (
+    AnyEncoder,
+    RunOptions,
     encode_parts,
     fit_calibrator,
     merge_seeds,
     scores,
+    seeds_for,
     show_score,
     transform,
 )
 from bertflow_lite.measures.scores import score_sts
-
-__all__ = ["KS", "WIDTHS", "format_table5", "run_table5", "tune"]
 
 logger = logging.getLogger(__name__)
 KS = tuple(range(1, 21))
@@ -51,13 +51,10 @@ def run_table5(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
     that.  What is tuned (the number of nulled directions, the width of whitening) is chosen by the
     Spearman correlation on the validation pairs; only the chosen one is scored on the test pairs.
 
-    Returns
-    -------
-    dict
-        ``settings`` and ``rows``.  A row has ``row``, ``data``, ``layers``, ``calibrator``,
-        ``test`` (``all``, ``low``, ``high`` ..., see `scores`), ``dev`` (Spearman x 100, one
-        entry a seed), and where something was tuned ``chosen`` and ``dev_curve``, the validation
-        score of each candidate.
+    Gives ``settings`` and ``rows``. A row has ``row``, ``data``, ``layers``, ``calibrator``,
+    ``test`` (``all``, ``low``, ``high`` ..., see `scores`), ``dev`` (Spearman x 100, one entry a
+    seed), and where something was tuned ``chosen`` and ``dev_curve``, the validation score of each
+    candidate.
     """
     options = options or RunOptions()
     own = encoder.default_layers
@@ -159,11 +156,6 @@ def tune(
 
     The values are numbers of nulled directions (family natsv, sn+natsv) or widths (whiten); ``fit``
     and ``dev_embeddings`` are embeddings.
-
-    Returns
-    -------
-    dict of int to float
-        Spearman x 100 of each candidate.
     """
     # The directions come sorted, so one fit serves all candidates: each takes the first few.
     largest = fit_calibrator(f"{family}:{max(values)}", fit)

@@ -16,9 +16,15 @@ from tabulate import tabulate
 
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, seeds_for
 from bertflow_lite.experiments.paper import load_paper_table
-from bertflow_lite.experiments.scoring import calibrated, encode_parts
+from bertflow_lite.experiments.scoring import (
+    AnyEncoder,
+    RunOptions,
+    calibrated,
+    encode_parts,
+    group_seeds,
+    seeds_for,
+)
 from bertflow_lite.measures.scores import pair_cosines
 from bertflow_lite.measures.similarity import Floats, cosine, spearman
 from bertflow_lite.measures.spelling import (
@@ -28,17 +34,6 @@ from bertflow_lite.measures.spelling import (
     lexical_similarities,
     score_lexical,
 )
-
-__all__ = [
-    "CALIBRATORS",
-    "FLOW_STEPS",
-    "SETS",
-    "compare_own_pairs",
-    "format_figure2",
-    "format_table6",
-    "run_figure2",
-    "run_table6",
-]
 
 CALIBRATORS: dict[str, str] = {"none": "raw", "sn": "SN", "whiten": "whitening", "flow": "flow"}
 """Short names (`make_calibrator`) and what tables and buttons call them."""
@@ -55,14 +50,11 @@ def run_table6(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
 
     Calibrators are fitted on the sentences of all splits of the set (the paper's "target").
 
-    Returns
-    -------
-    dict
-        ``settings``, and for each of ``sets`` a list of ``rows``: the gold score, each cosine,
-        and two similarities that see words only.  A row is a `LexicalScore` over all pairs; under
-        ``near``, one over the pairs at distance 4 or less; and, under ``units``, Spearman x 100
-        with every other kind of edit distance, and with one minus the cosine of word counts, plain
-        and weighted by rarity.
+    Gives ``settings``, and for each of ``sets`` a list of ``rows``: the gold score, each cosine,
+    and two similarities that see words only. A row is a `LexicalScore` over all pairs; under
+    ``near``, one over the pairs at distance 4 or less; and, under ``units``, Spearman x 100 with
+    every other kind of edit distance, and with one minus the cosine of word counts, plain and
+    weighted by rarity.
     """
     options = options or RunOptions()
     choices = options.choices(*encoder.default_layers)
@@ -118,11 +110,8 @@ def run_table6(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
 def run_figure2(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[str, Any]:
     """Compute the points of Figure 2, on some of `SETS`.
 
-    Returns
-    -------
-    dict
-        For each set: ``gold`` and ``distance``, one value a pair, and ``cosines`` by layers and
-        calibrator (flow: random state 0). No sentence is kept.
+    Gives, for each set: ``gold`` and ``distance``, one value a pair, and ``cosines`` by layers and
+    calibrator (flow: random state 0). No sentence is kept.
     """
     options = options or RunOptions()
     choices = options.choices(*encoder.default_layers)
@@ -233,7 +222,7 @@ def format_table6(results: dict[str, Any], style: str = "simple") -> str:
     paper = load_paper_table(6)
     parts = []
     for name, result in results["sets"].items():
-        groups = _grouped(result["rows"])
+        groups = group_seeds(result["rows"], "calibrator")
         lines: list[list[str]] = []
         if name == "stsb":
             for row, label in _PAPER_ROWS.items():
@@ -290,14 +279,6 @@ def format_figure2(results: dict[str, Any], style: str = "simple") -> str:
                 )
     headers = ["set", "layers", "cosine", "with edit distance", f"where it is <= {NEAR}"]
     return tabulate(lines, headers, tablefmt=style, disable_numparse=True)
-
-
-def _grouped(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Put the rows that differ in their seed only together."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["layers"], row["calibrator"]), []).append(row)
-    return groups
 
 
 def _cell(intervals: Sequence[dict[str, float]]) -> str:

@@ -18,16 +18,14 @@ from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.scoring import calibrated, encode_parts, show_score
 from bertflow_lite.measures.scores import score_sts
 
-__all__ = ["format_table8", "run_table8"]
+CALIBRATOR = "flow:paper"
 
 
 def run_table8(
     models: Sequence[str | os.PathLike[str]],
     *,
     data: str = "stsb",
-    split: str | None = None,
     layers: Sequence[str] = ("last2avg", "first-last"),
-    calibrator: str = "flow:paper",
     max_length: int = 64,
     device: str | None = None,
     download: bool = False,
@@ -41,15 +39,12 @@ def run_table8(
     The models are folders made by `fine_tune`, at least two, with different seeds.  The layer
     choices are beside the last layer: the paper's text says last2avg, its code is first-last.
 
-    Returns
-    -------
-    dict
-        ``rows``: each with ``row``, ``layers``, ``calibrator``, ``values`` (Spearman x 100, one
-        for each seed), ``mean``, ``std`` (with n - 1) and ``median``; ``models`` and ``settings``.
+    Gives ``rows``: each with ``row``, ``layers``, ``calibrator``, ``values`` (Spearman x 100, one
+    for each seed), ``mean``, ``std`` (with n - 1) and ``median``; ``models`` and ``settings``.
     """
     records = [load_nli_record(folder) for folder in models]
     _check_kin(records)
-    scored, fitted = load_sts(data, split, download=download), load_sts(data, "all")
+    scored, fitted = load_sts(data, download=download), load_sts(data, "all")
     choices: list[LayersArgument] = ["last", *layers]
     values: dict[tuple[str, str], list[float]] = {}
     spread: dict[str, list[float]] = {name: [] for name in layers}
@@ -63,15 +58,15 @@ def run_table8(
             if name == "last":
                 continue
             for seed in [r["seed"] for r in records] if number == 0 else [record["seed"]]:
-                z = calibrated(calibrator, to_fit, to_score, seed=seed, progress=progress)
+                z = calibrated(CALIBRATOR, to_fit, to_score, seed=seed, progress=progress)
                 score = score_sts(scored, z).all
                 if seed == record["seed"]:
-                    values.setdefault((name, calibrator), []).append(score)
+                    values.setdefault((name, CALIBRATOR), []).append(score)
                 if number == 0:
                     spread[name].append(score)
     rows = [_row(_row_name(name, how), name, how, scores) for (name, how), scores in values.items()]
     rows += [
-        _row(f"{name} + flow (target), first model, flow's seed alone", name, calibrator, scores)
+        _row(f"{name} + flow (target), first model, flow's seed alone", name, CALIBRATOR, scores)
         for name, scores in spread.items()
     ]
     return {

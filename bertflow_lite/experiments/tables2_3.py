@@ -22,30 +22,20 @@ from bertflow_lite.experiments.nli_flow import (
     choose_sentences,
     fit_nli_flow,
 )
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, seeds_for
 from bertflow_lite.experiments.paper import SETS, Gain, measure_gain, paper_rows, text_claims
 from bertflow_lite.experiments.runs import load_run
 from bertflow_lite.experiments.scoring import (
+    AnyEncoder,
     EncodedSet,
     Row,
+    RunOptions,
     encode_set,
     fit_and_score,
     merge_seeds,
     scores,
+    seeds_for,
     show_score,
 )
-
-__all__ = [
-    "NLI_LABELS",
-    "RAW",
-    "TARGET",
-    "flow_gains",
-    "format_table2",
-    "format_table3",
-    "mean_scores",
-    "run_table2",
-    "run_table3",
-]
 
 logger = logging.getLogger(__name__)
 RAW = Row("raw", "none", "none")
@@ -79,13 +69,10 @@ def run_table2(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
     Flow (NLI) to convergence, by far the longest, is fitted with random state 0 only.  ``"cls"``
     gets all rows where it is among ``options.layers``.
 
-    Returns
-    -------
-    dict
-        ``settings`` and ``rows``.  A row has ``row``, ``layers``, ``calibrator``, ``fit_on`` and
-        ``scores``: by set, ``all``, ``mean`` and ``wmean`` (Spearman x 100, one entry a seed),
-        ``low`` and ``high`` (95 % bootstrap interval of "all", first seed), ``fitted_on`` and for
-        flows ``bits_per_dim``.
+    Gives ``settings`` and ``rows``. A row has ``row``, ``layers``, ``calibrator``, ``fit_on`` and
+    ``scores``: by set, ``all``, ``mean`` and ``wmean`` (Spearman x 100, one entry a seed), ``low``
+    and ``high`` (95 % bootstrap interval of "all", first seed), ``fitted_on`` and for flows
+    ``bits_per_dim``.
     """
     options = options or RunOptions()
     chosen, raw_only = [*encoder.default_layers], []
@@ -314,10 +301,7 @@ def flow_gains(results: dict[str, Any]) -> dict[str, Gain]:
 
     The results are those of `run_table2` or `run_table3`.
 
-    Returns
-    -------
-    dict of str to Gain
-        By layer choice, in points of wmean (mean over seeds).
+    By layer choice, in points of wmean (mean over seeds).
     """
     rows = {(row["layers"], row["row"]): row for row in results["rows"] if "model" not in row}
     return {

@@ -22,7 +22,7 @@ from bertflow_lite.experiments.ablation import (
     run_ablation,
 )
 from bertflow_lite.experiments.ablation_summary import summarize
-from bertflow_lite.experiments.options import RunOptions
+from bertflow_lite.experiments.scoring import RunOptions
 from bertflow_lite.figures import scores
 from bertflow_lite.text import split_words
 

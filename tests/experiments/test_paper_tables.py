@@ -20,10 +20,9 @@ from bertflow_lite.encoders.models import PACKAGED_MODELS
 from bertflow_lite.experiments import table5 as baseline_table
 from bertflow_lite.experiments import tables2_3 as sts_tables
 from bertflow_lite.experiments.nli_flow import ConvergedFlow, choose_sentences, fit_nli_flow
-from bertflow_lite.experiments.options import RunOptions
 from bertflow_lite.experiments.resume import KeptResults
 from bertflow_lite.experiments.runs import typed_command
-from bertflow_lite.experiments.scoring import Row, encode_set, fit_and_score, run_sts
+from bertflow_lite.experiments.scoring import Row, RunOptions, encode_set, fit_and_score, run_sts
 from bertflow_lite.experiments.table1 import run_table1
 from bertflow_lite.experiments.table8 import format_table8
 

@@ -12,7 +12,7 @@ import bertflow_lite as bf
 from bertflow_lite.datasets.nli import NliSentences
 from bertflow_lite.datasets.qnli import QuestionPairs
 from bertflow_lite.experiments import table4 as qnli_runs
-from bertflow_lite.experiments.options import RunOptions
+from bertflow_lite.experiments.scoring import RunOptions
 from bertflow_lite.experiments.table4 import METHODS, auc_interval, format_table4, run_table4
 from bertflow_lite.measures.similarity import auc
 from bertflow_lite.measures.spelling import lexical_similarities

@@ -17,7 +17,7 @@ from bertflow_lite.experiments.figure1 import (
     plane_coordinates,
     run_figure1,
 )
-from bertflow_lite.experiments.options import RunOptions
+from bertflow_lite.experiments.scoring import RunOptions
 from bertflow_lite.experiments.table6 import run_figure2, run_table6
 from bertflow_lite.figures.flows import draw_figure1
 from bertflow_lite.figures.spelling import draw_figure2, draw_table6, lexical_scatter

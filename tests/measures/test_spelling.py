@@ -17,7 +17,7 @@ import bertflow_lite as bf
 from bertflow_lite.encoders.models import PACKAGED_MODELS
 from bertflow_lite.experiments import table6 as lexical_runs
 from bertflow_lite.experiments import table6 as own_pairs
-from bertflow_lite.experiments.options import RunOptions
+from bertflow_lite.experiments.scoring import RunOptions
 from bertflow_lite.experiments.table6 import (
     CALIBRATORS,
     format_figure2,

@@ -22,25 +22,10 @@ from bertflow_lite.experiments.controls.runs import System, gather_similarities,
 from bertflow_lite.experiments.controls.statistics import bootstrap_systems
 from bertflow_lite.experiments.controls.words import WEIGHTINGS, WordCountEncoder, idf_weights
 from bertflow_lite.experiments.scoring import Target, sts_target
+from bertflow_lite.experiments.table4 import questions_as_pairs
 from bertflow_lite.measures.similarity import Floats, as_values, auc, spearman
 from bertflow_lite.measures.spelling import edit_distances
 from bertflow_lite.text import split_words
-
-__all__ = [
-    "OVERLAPS",
-    "Overlap",
-    "contest_share",
-    "make_swaps",
-    "matched_accuracy",
-    "run_answers",
-    "run_kinds",
-    "run_overlap",
-    "run_swaps",
-    "run_within",
-    "swap_words",
-    "within_overlap",
-    "word_overlap",
-]
 
 Overlap = Literal["jaccard", "edit"]
 OVERLAPS: tuple[Overlap, ...] = ("jaccard", "edit")
@@ -88,35 +73,28 @@ def matched_accuracy(
     overlap: ArrayLike,
     similarities: Mapping[str, ArrayLike],
     *,
-    least_gap: float = 1.0,
-    tolerance: float = 0.0,
     min_overlap: float = 0.0,
 ) -> tuple[dict[str, float], int]:
     """Count how often, of two pairs with the same overlap, the one rated higher gets more.
 
-    All pairs of pairs are taken whose overlaps differ by at most ``tolerance`` and whose gold
-    scores differ by at least ``least_gap``.
+    All pairs of pairs are taken whose overlaps are equal and whose gold scores differ by 1 or more.
 
     Pairs that share less than ``min_overlap`` are left out: most pairs without a shared word are
     just unrelated.
 
-    Returns
-    -------
-    shares : dict of str to float
-        Percent of pairs of pairs in the right order, a tie counting half; 50 is guessing.
-    n : int
-        Number of pairs of pairs.
+    Gives the percent of pairs of pairs in the right order, a tie counting half (50 is guessing),
+    and the number of pairs of pairs.
     """
     ratings, shared = as_values(gold, "gold"), as_values(overlap, "the overlap")
     kept = np.flatnonzero(shared >= min_overlap)
     order = kept[np.argsort(shared[kept], kind="stable")]
-    last = np.searchsorted(shared[order], shared[order] + tolerance + 1e-12, side="right")
+    last = np.searchsorted(shared[order], shared[order] + 1e-12, side="right")
     values = {name: as_values(one, name) for name, one in similarities.items()}
     right, n = dict.fromkeys(values, 0.0), 0
     for position, row in enumerate(order):
         others = order[position + 1 : last[position]]
         gap = ratings[row] - ratings[others]
-        others, gap = others[np.abs(gap) >= least_gap], gap[np.abs(gap) >= least_gap]
+        others, gap = others[np.abs(gap) >= 1], gap[np.abs(gap) >= 1]
         n += len(others)
         for name, one in values.items():
             sign = np.sign(one[row] - one[others]) * np.sign(gap)
@@ -135,10 +113,7 @@ def swap_words(sentence: str, weights: Mapping[str, float]) -> str | None:
 
     Words that have no weight (by their lower-cased form), or hold no letter, stay.
 
-    Returns
-    -------
-    str or None
-        None where there are no two different words to swap, or only neighbors.
+    None where there are no two different words to swap, or only neighbors.
 
     Examples
     --------
@@ -203,14 +178,11 @@ def run_within(
 
     ``"none"`` is to be among the calibrators; the options are those of `seeded_similarities`.
 
-    Returns
-    -------
-    list of dict
-        For each set, layers, calibrator and kind of ``overlap`` (`word_overlap`'s, and TF-IDF's
-        cosine, which also holds the rarity of the shared words fixed): ``plain``, Spearman x 100
-        over all pairs; ``within``, the mean over bins, as [estimate, low, high]; ``gain``,
-        calibrated minus raw, of ``within``; ``plain_gain``; and, for Jaccard overlap, ``matched``,
-        the percent of ``n_matched`` pairs of pairs in the right order.
+    Gives, for each set, layers, calibrator and kind of ``overlap`` (`word_overlap`'s, and TF-IDF's
+    cosine, which also holds the rarity of the shared words fixed): ``plain``, Spearman x 100 over
+    all pairs; ``within``, the mean over bins, as [estimate, low, high]; ``gain``, calibrated minus
+    raw, of ``within``; ``plain_gain``; and, for Jaccard overlap, ``matched``, the percent of
+    ``n_matched`` pairs of pairs in the right order.
     """
     rows = []
     for target, systems in _per_target(system, targets, calibrators, options):
@@ -255,12 +227,9 @@ def run_kinds(
     Calibrators are fitted on the sentences of another set, ``fit_on``: the 840 of mini-sts are too
     few for some, and so nothing of mini-sts is used but to measure.
 
-    Returns
-    -------
-    list of dict
-        For each layers, calibrator, kind of equal meaning (``same``) and trick: ``auc``, the chance
-        in percent that a pair of equal meaning gets more than one of the trick; 50 is guessing.
-        ``spearman`` is the model's score on all of mini-sts.
+    Gives, for each layers, calibrator, kind of equal meaning (``same``) and trick: ``auc``, the
+    chance in percent that a pair of equal meaning gets more than one of the trick; 50 is guessing.
+    ``spearman`` is the model's score on all of mini-sts.
     """
     pairs = load_sts("mini-sts")
     kinds = np.asarray(pairs.kinds)
@@ -283,21 +252,11 @@ def run_answers(
 ) -> list[dict[str, Any]]:
     """Measure QNLI's validation set: AUC of the cosine, overall and within bins of overlap.
 
-    Returns
-    -------
-    list of dict
-        For each layers and calibrator: ``auc`` and ``within``, the mean of the bins' AUC, weighted
-        by pairs; calibrators are fitted on the questions and sentences themselves.
+    Gives, for each layers and calibrator: ``auc`` and ``within``, the mean of the bins' AUC,
+    weighted by pairs; calibrators are fitted on the questions and sentences themselves.
     """
     qnli = load_qnli(download=bool(options.get("download")))
-    pairs = SentencePairs(
-        "qnli",
-        qnli.split,
-        qnli.questions,
-        qnli.sentences,
-        qnli.labels.astype(float),
-        np.full(len(qnli), "qnli"),
-    )
+    pairs = questions_as_pairs(qnli)
     target = Target(pairs, tuple(qnli.all_sentences))
     overlap = word_overlap(pairs.sentences1, pairs.sentences2)
     binned = within_overlap(pairs, overlap, bins).subsets
@@ -346,11 +305,8 @@ def run_swaps(
 
     An encoder that only counts words never finds the swapped sentence less than identical.
 
-    Returns
-    -------
-    list of dict
-        For each layers and calibrator: ``wins``, the percent of contests that the paraphrase wins,
-        and ``n_contests``.
+    Gives, for each layers and calibrator: ``wins``, the percent of contests that the paraphrase
+    wins, and ``n_contests``.
     """
     download = bool(options.get("download"))
     pairs = make_swaps(name, download=download)

@@ -25,19 +25,6 @@ from bertflow_lite.experiments.scoring import Key, Target, find_similarities
 from bertflow_lite.measures.scores import Aggregation, Interval, score_similarities
 from bertflow_lite.measures.similarity import Floats
 
-__all__ = [
-    "CALIBRATORS",
-    "System",
-    "encoder_scores",
-    "find_fingerprints",
-    "gather_similarities",
-    "run_pretraining",
-    "run_rarity",
-    "run_words",
-    "seeded_similarities",
-    "to_triple",
-]
-
 CALIBRATORS = ("none", "sn", "natsv:1", "whiten", "whiten:128", "flow")
 """What every control is measured with, unless its vectors are too short."""
 
@@ -122,7 +109,7 @@ def encoder_scores(
 
 
 def run_words(
-    targets: Sequence[Target], calibrators: Sequence[str] = CALIBRATORS, seed: int = 0
+    targets: Sequence[Target], calibrators: Sequence[str] = CALIBRATORS
 ) -> list[dict[str, Any]]:
     """Score encoders that count words, as sparse vectors and, calibrated, as dense ones.
 
@@ -142,7 +129,7 @@ def run_words(
                 for row in encoder_scores([target], [{(pairs.name, "mean", "none"): sparse}]):
                     rows.append({"encoder": name, "dim": encoder.n_words, **row})
             usable = [name for name in calibrators if _fits(name, encoder.dim)]
-            found = find_similarities(encoder, [target], ["mean"], usable, seed=seed)
+            found = find_similarities(encoder, [target], ["mean"], usable)
             for row in encoder_scores([target], [found]):
                 rows.append({"encoder": encoder.name, "dim": encoder.dim, **row})
     return rows

@@ -26,16 +26,6 @@ from bertflow_lite.measures.scores import (
 )
 from bertflow_lite.measures.similarity import Floats, as_values, spearman
 
-__all__ = [
-    "BootstrapScores",
-    "Explained",
-    "bootstrap_partial",
-    "bootstrap_systems",
-    "explained_by",
-    "partial_spearman",
-    "rank_residual",
-]
-
 
 @dataclass(frozen=True)
 class Explained:
@@ -80,11 +70,6 @@ def partial_spearman(x: ArrayLike, y: ArrayLike, given: ArrayLike) -> float:
 
     An error, as `spearman` raises, also where z orders the pairs exactly as x or y does, so that
     nothing is left.
-
-    Returns
-    -------
-    float
-        From -1 to 1.
     """
     r_xy, r_xz, r_yz = spearman(x, y), spearman(x, given), spearman(y, given)
     left = (1 - r_xz**2) * (1 - r_yz**2)
@@ -149,20 +134,20 @@ class BootstrapScores:
     resampled: Floats
     aggregation: Aggregation
 
-    def interval(self, name: str, minus: str | None = None, confidence: float = 0.95) -> Interval:
-        """Percentile interval of a system's score, or of its lead over another one."""
-        return self.contrast({name: 1.0} if minus is None else {name: 1.0, minus: -1.0}, confidence)
+    def interval(self, name: str, minus: str | None = None) -> Interval:
+        """95 % percentile interval of a system's score, or of its lead over another one."""
+        return self.contrast({name: 1.0} if minus is None else {name: 1.0, minus: -1.0})
 
-    def contrast(self, weights: Mapping[str, float], confidence: float = 0.95) -> Interval:
-        """Percentile interval of a weighted sum of scores, such as a difference of gains."""
+    def contrast(self, weights: Mapping[str, float]) -> Interval:
+        """95 % percentile interval of a weighted sum of scores, such as a difference of gains."""
         rows = [self._row(name) for name in weights]
         factors = np.array(list(weights.values()))
         drawn = factors @ self.resampled[rows]
         if not np.isfinite(drawn).any():
             raise ValueError(f"No resample has a defined score of {' and '.join(weights)}.")
-        low, high = interval_ends(drawn, ((1 - confidence) / 2, (1 + confidence) / 2))
+        low, high = interval_ends(drawn)
         estimate = float(factors @ self.estimates[rows])
-        return Interval(low, high, estimate, confidence, len(drawn), self.aggregation)
+        return Interval(low, high, estimate, 0.95, len(drawn), self.aggregation)
 
     def _row(self, name: str) -> int:
         if name not in self.names:
@@ -215,23 +200,18 @@ def bootstrap_partial(
     gold: ArrayLike,
     similarity: ArrayLike,
     control: ArrayLike,
-    *,
-    n_resamples: int = 300,
-    confidence: float = 0.95,
-    random_state: int | np.random.Generator | None = 0,
 ) -> tuple[float, float]:
-    """Percentile interval of ``gold_given_control`` (`explained_by`), pairs drawn with replacement.
+    """Give the 95 % interval of ``gold_given_control`` (`explained_by`), times 100.
 
-    Parameters are those of `explained_by` and `bootstrap_systems`.  Gives the two ends, times 100.
+    From 300 draws of pairs with replacement.
     """
     values = [as_values(one, "the values") for one in (gold, similarity, control)]
-    rng = np.random.default_rng(random_state)
-    drawn = np.empty(n_resamples)
-    for part, chosen in resample(np.arange(len(values[0])), n_resamples, rng):
+    drawn = np.empty(300)
+    for part, chosen in resample(np.arange(len(values[0])), 300, np.random.default_rng(0)):
         g, s, c = (_unit_ranks(one[chosen]) for one in values)
         r_sg, r_sc, r_gc = ((a * b).sum(axis=1) for a, b in ((s, g), (s, c), (g, c)))
         drawn[part] = (r_sg - r_sc * r_gc) / np.sqrt((1 - r_sc**2) * (1 - r_gc**2))
-    return interval_ends(100 * drawn, ((1 - confidence) / 2, (1 + confidence) / 2))
+    return interval_ends(100 * drawn)
 
 
 def _unit_ranks(values: Floats) -> Floats:

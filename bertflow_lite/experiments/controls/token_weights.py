@@ -23,16 +23,6 @@ from bertflow_lite.measures.scores import score_sts
 from bertflow_lite.measures.similarity import Floats, cosine, spearman
 from bertflow_lite.text import check_sentences
 
-__all__ = [
-    "TokenInfluence",
-    "encode_weighted",
-    "run_influence",
-    "run_pooling",
-    "run_weights",
-    "token_idf",
-    "token_influence",
-]
-
 IDF_BINS = 8
 _SEED = 0
 
@@ -147,12 +137,8 @@ def run_weights(
 ) -> tuple[str, dict[str, Any]]:
     """Measure what the tokens of a model weigh.
 
-    Returns
-    -------
-    fingerprint : str
-        Of the model's weights.
-    results : dict
-        ``pooling`` (`run_pooling`), and ``influence`` (`run_influence`) on the first target.
+    Gives the weights' fingerprint, and ``pooling`` (`run_pooling`) and ``influence``
+    (`run_influence`) on the first target.
     """
     encoder = load_encoder(model, device=device, download=download, cache=not is_random_name(model))
     if not isinstance(encoder, Encoder):
@@ -171,11 +157,8 @@ def run_pooling(
     No calibrator is involved.  The weights are inverse document frequencies of the tokens over the
     target's sentences.
 
-    Returns
-    -------
-    list of dict
-        For each set and layers, Spearman x 100: ``equal`` weights, ``idf`` weights, and ``idf^2``;
-        ``all`` and ``wmean``.
+    Gives, for each set and layers, Spearman x 100: ``equal`` weights, ``idf`` weights, and
+    ``idf^2``; ``all`` and ``wmean``.
     """
     rows = []
     for target in targets:
@@ -207,14 +190,11 @@ def run_influence(
     The calibrators are fitted on the target's sentences, with random state 0; ``n_sentences`` of
     the scored ones, drawn with a fixed seed, are looked at.
 
-    Returns
-    -------
-    list of dict
-        For each layers and calibrator: ``rank_correlation``, Spearman x 100 between influence and
-        inverse document frequency within a sentence, averaged over sentences; ``idf``, the mean
-        of it in bins of equally many tokens, and ``influence``, the mean in each bin, where 1 is a
-        token like any other of its sentence; ``special``, that of [CLS], [SEP] and the like, which
-        are in no bin.
+    Gives, for each layers and calibrator: ``rank_correlation``, Spearman x 100 between influence
+    and inverse document frequency within a sentence, averaged over sentences; ``idf``, the mean of
+    it in bins of equally many tokens, and ``influence``, the mean in each bin, where 1 is a token
+    like any other of its sentence; ``special``, that of [CLS], [SEP] and the like, which are in no
+    bin.
     """
     idf = token_idf(encoder, target.fitted)
     texts = sorted(set(target.pairs.sentences))

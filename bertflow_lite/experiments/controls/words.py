@@ -7,8 +7,6 @@ their weights from sentences alone, as the calibrators do, and no label.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
@@ -20,19 +18,11 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.preprocessing import normalize
 from tqdm import tqdm
 
+from bertflow_lite.datasets.pairs import fingerprint_of
 from bertflow_lite.encoders.models import packaged_path
 from bertflow_lite.encoders.pooling import layer_label
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder, load_glove
 from bertflow_lite.text import check_sentences, split_words
-
-__all__ = [
-    "WEIGHTINGS",
-    "WeightedWordVectors",
-    "WordCountEncoder",
-    "fit_word_encoders",
-    "idf_weights",
-    "sif_weights",
-]
 
 Weighting = Literal["count", "tfidf"]
 Projection = Literal["random", "svd"]
@@ -129,7 +119,7 @@ class WordCountEncoder:
         words = self._counter.get_feature_names_out().tolist()
         weights = getattr(self._counter, "idf_", np.ones(1)).round(9).tolist()
         how = [self.weighting, self.projection, self.dim, self.random_state, words, weights]
-        self.fingerprint = hashlib.sha256(json.dumps(how).encode()).hexdigest()[:16]
+        self.fingerprint = fingerprint_of(how)
         return self
 
     def counts(self, sentences: Sequence[str]) -> sparse.csr_matrix:
@@ -176,7 +166,7 @@ class WeightedWordVectors:
         self.name = name
         self.dim = base.dim
         content = [base.fingerprint, unseen, sorted(self.weights.items())]
-        self.fingerprint = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+        self.fingerprint = fingerprint_of(content)
 
     def __repr__(self) -> str:
         return f"WeightedWordVectors({self.name!r}, dim={self.dim}, n_words={len(self.weights)})"
@@ -221,7 +211,7 @@ def idf_weights(sentences: Sequence[str]) -> dict[str, float]:
     return {word: float(np.log((1 + len(texts)) / (1 + n)) + 1) for word, n in counts.items()}
 
 
-def fit_word_encoders(sentences: Sequence[str], dim: int = 384) -> list[Any]:
+def fit_word_encoders(sentences: Sequence[str]) -> list[Any]:
     """Fit the encoders that count words; those over GloVe have its width, 50."""
     from transformers import AutoTokenizer
 
@@ -230,13 +220,11 @@ def fit_word_encoders(sentences: Sequence[str], dim: int = 384) -> list[Any]:
     )
     glove = load_glove()
     encoders: list[Any] = [
-        WordCountEncoder("count", "random", dim),
-        WordCountEncoder(
-            "count", "random", dim, tokenize=wordpieces.tokenize, name="pieces-random"
-        ),
-        WordCountEncoder("count", "svd", dim),
-        WordCountEncoder("tfidf", "random", dim),
-        WordCountEncoder("tfidf", "svd", dim),
+        WordCountEncoder("count", "random"),
+        WordCountEncoder("count", "random", tokenize=wordpieces.tokenize, name="pieces-random"),
+        WordCountEncoder("count", "svd"),
+        WordCountEncoder("tfidf", "random"),
+        WordCountEncoder("tfidf", "svd"),
     ]
     for encoder in encoders:
         encoder.fit(sentences)

@@ -19,17 +19,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bertflow_lite.datasets.nli import NliPairs
+import numpy as np
+
+from bertflow_lite.datasets.nli import NliPairs, load_nli_pairs
+from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.models import LoadedModel, _fingerprint, load_model
+from bertflow_lite.encoders.pooling import resolve_layers
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.nli.judge import check_pairs, draw, hold_out, judge, select_pairs
 from bertflow_lite.experiments.resume import begin_or_go_on, random_state_kept, workplace
 from bertflow_lite.files import put_folder, write_json
-
-__all__ = ["RECORD", "NliHistory", "cut_blocks", "fine_tune", "load_nli_record"]
+from bertflow_lite.measures.scores import score_sts
 
 RECORD = "nli.json"  # in the output folder: how the model was made
+STS_LAYERS = ["last", "last2avg", "first-last"]
 CURVE_POINTS = 200  # at most about so many points of the loss curve are kept
 
 
@@ -81,11 +85,8 @@ def cut_blocks(loaded: LoadedModel, keep: int) -> LoadedModel:
     In BERT and its kin nothing follows the last block, so the hidden states 0 to ``keep`` of the
     cut model are those of the whole one.
 
-    Raises
-    ------
-    ValueError
-        If the model has fewer blocks, or is not built like BERT (in Llama and its kin a last norm
-        follows the blocks, so cutting would change the last hidden state).
+    An error where the model is not built like BERT: in Llama and its kin a last norm follows the
+    blocks, so cutting would change the last hidden state.
     """
     there = int(loaded.model.config.num_hidden_layers)
     if not 1 <= keep <= there:
@@ -136,56 +137,19 @@ def fine_tune(
     ``out``; the next call with the same arguments goes on from the last of them and arrives where
     an undisturbed run would have.
 
-    Parameters
-    ----------
-    model : str, path or LoadedModel
-        What to fine-tune; a name as in `load_model`.
-    pairs : NliPairs
-        Premises, hypotheses and labels (0, 1, 2).
-    out : path
-        Folder to make: a plain transformers model (``load_encoder(out)``), the classifier, and
-        ``nli.json`` with all settings and the history.
-    epochs, batch_size : int
-        Passes over the pairs, and pairs in a batch.
-    learning_rate, warmup : float
-        Highest rate of AdamW; it rises linearly over the share ``warmup`` of the steps, then falls
-        linearly to 0.  Gradients are clipped at norm 1.
-    weight_decay : float, default 0.01
-        Of all weights but biases and layer norms, as in Sentence-BERT and the released code.
-    keep_blocks : int, optional
-        Cut the encoder to its first blocks before (`cut_blocks`).
-    classifier_bias : bool, default False
-        Give the softmax a bias, as the library does; the papers and the released code have none.
-    max_length : int, default 64
-        Longest sentence in tokens, special tokens included.
-    validation : int, default 2000
-        Pairs to hold out for the accuracy (`hold_out`; the same ones for every seed); 0 for none.
-    limit : int, optional
-        Train on so many of the other pairs only, drawn at random (the same ones for every seed).
-    seed : int, default 0
-        Random state of the classifier's first weights, the order of the pairs, and dropout.
-    device : str, optional
-        Default: the GPU if there is one, else the CPU.
-    checkpoint_steps : int, default 500
-        Steps between checkpoints.
-    overwrite : bool, default False
-        Replace what is in ``out``, and forget an unfinished run of other settings.
-    download, progress : bool, default False
-        Allow a hub model to be fetched; show a progress bar.
+    The folder ``out`` is a plain transformers model (``load_encoder(out)``), the classifier, and
+    ``nli.json`` with all settings and the history; ``overwrite`` replaces what is in it, and
+    forgets an unfinished run of other settings.
 
-    Returns
-    -------
-    NliHistory
+    The rate of AdamW rises linearly to ``learning_rate`` over the share ``warmup`` of the steps,
+    then falls linearly to 0; gradients are clipped at norm 1. All weights but biases and layer
+    norms decay, as in Sentence-BERT and the released code. ``classifier_bias`` gives the softmax a
+    bias, as the library does; the papers and the released code have none. ``keep_blocks`` cuts the
+    encoder before (`cut_blocks`).
 
-    Raises
-    ------
-    ValueError
-        If ``out`` exists, an unfinished run there has other settings, or an argument is out of
-        range.
-    ImportError
-        If sentence-transformers, accelerate or datasets is not installed.
-    KeyboardInterrupt
-        When stopped, after a last checkpoint.
+    ``validation`` pairs are held out for the accuracy (`hold_out`); of the others, ``limit`` are
+    trained on, drawn at random: the same ones for every seed. The seed is that of the classifier's
+    first weights, the order of the pairs, and dropout.
     """
     try:
         from bertflow_lite.experiments.nli.trainer import train_siamese
@@ -279,13 +243,7 @@ def fine_tune(
 
 
 def load_nli_record(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read how a model was fine-tuned: the settings and the history of `fine_tune`.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the folder was not made by `fine_tune`.
-    """
+    """Read how a model was fine-tuned: the settings and the history of `fine_tune`."""
     path = Path(folder) / RECORD
     if not path.is_file():
         raise FileNotFoundError(
@@ -294,3 +252,58 @@ def load_nli_record(folder: str | os.PathLike[str]) -> dict[str, Any]:
         )
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return record
+
+
+def run_nli(
+    model: str,
+    out: str | os.PathLike[str],
+    *,
+    pairs: NliPairs | None = None,
+    sts: str = "stsb",
+    keep_blocks: int | None = None,
+    max_length: int = 64,
+    device: str | None = None,
+    download: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Fine-tune an encoder on NLI, and measure what that does to it.
+
+    The pairs are by default those of `load_nli_pairs`. The set ``sts`` is scored before and after,
+    on its validation split (mini-sts: all it has). The options are those of `fine_tune`.
+
+    Gives ``record`` (settings and history), ``sts`` (Spearman x 100 of the raw cosine by layer
+    choice, ``before`` and ``after``) and ``blocks``: the same number for each hidden state of the
+    whole model before training, which shows where sentence tuning sets in.
+    """
+    split = "test" if sts == "mini-sts" else "dev"
+    dev = load_sts(sts, split, download=download)  # fails before the work
+    pairs = load_nli_pairs(download=download) if pairs is None else pairs
+    whole = load_model(model, device=device, download=download)
+    fine_tune(
+        whole,
+        pairs,
+        out,
+        keep_blocks=keep_blocks,
+        max_length=max_length,
+        device=device,
+        **options,
+    )
+    # The cut model's hidden states are the whole one's, so that one pass (or the cache) gives all.
+    n_blocks = int(whole.model.config.num_hidden_layers)
+    states = Encoder(whole, max_length=max_length, precision="float32").encode(
+        dev.sentences, [*range(n_blocks + 1)]
+    )
+    by_state = list(states.values())
+    tuned = Encoder(load_model(out, device=device), max_length=max_length, precision="float32")
+    scores: dict[str, dict[str, float]] = {"before": {}, "after": {}}
+    for name in STS_LAYERS if tuned.n_layers > 1 else STS_LAYERS[:1]:
+        indices = resolve_layers(name, tuned.n_layers + 1).indices
+        raw = np.mean([by_state[i] for i in indices], axis=0)
+        scores["before"][name] = round(score_sts(dev, raw).all, 4)
+        scores["after"][name] = round(score_sts(dev, tuned.encode(dev.sentences, name)).all, 4)
+    return {
+        "record": load_nli_record(out),
+        "sts": scores,
+        "blocks": [round(score_sts(dev, x).all, 4) for x in by_state],
+        "data": {f"{dev.name} {dev.split}": dev.fingerprint, "nli": pairs.fingerprint},
+    }

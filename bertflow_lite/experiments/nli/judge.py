@@ -15,47 +15,26 @@ from bertflow_lite.datasets.nli import NliPairs
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.measures.similarity import Floats
 
-__all__ = ["CLASSIFIER", "check_pairs", "classify", "draw", "hold_out", "judge", "select_pairs"]
-
 CLASSIFIER = "classifier.safetensors"  # its softmax's weights, for checks; no embedding needs them
 
 
-def classify(
-    encoder: Encoder, pairs: NliPairs, folder: str | os.PathLike[str], *, progress: bool = False
-) -> Floats:
+def classify(encoder: Encoder, pairs: NliPairs, folder: str | os.PathLike[str]) -> Floats:
     """Log-probabilities of the three classes, by the classifier that fine-tuning left.
 
-    Parameters
-    ----------
-    encoder : Encoder
-        The fine-tuned model.
-    pairs : NliPairs
-        Pairs to classify; their labels are not looked at.
-    folder : path
-        Where `fine_tune` put the model and its classifier.
-    progress : bool, default False
-        Show a progress bar.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_pairs, 3)
+    The folder is where `fine_tune` put the model and its classifier; labels are not looked at.
+    Shape (n_pairs, 3).
     """
-    u, v = _embed(encoder, pairs, progress)
+    u, v = _embed(encoder, pairs)
     return _log_probabilities(u, v, Path(folder))
 
 
-def judge(
-    encoder: Encoder, pairs: NliPairs, folder: str | os.PathLike[str], *, progress: bool = False
-) -> dict[str, Any]:
+def judge(encoder: Encoder, pairs: NliPairs, folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Classify pairs, and compare with their labels; the arguments are those of `classify`.
 
-    Returns
-    -------
-    dict
-        ``accuracy``, ``majority``, ``without_premise``, ``validation_loss`` and ``by_source``, as
-        in `NliHistory`.
+    Gives ``accuracy``, ``majority``, ``without_premise``, ``validation_loss`` and ``by_source``, as
+    in `NliHistory`.
     """
-    u, v = _embed(encoder, pairs, progress)
+    u, v = _embed(encoder, pairs)
     scores = _log_probabilities(u, v, Path(folder))
     labels = np.asarray(pairs.labels)
     right = scores.argmax(axis=1) == labels
@@ -71,8 +50,8 @@ def judge(
     }
 
 
-def _embed(encoder: Encoder, pairs: NliPairs, progress: bool) -> tuple[Floats, Floats]:
-    both = encoder.encode([*pairs.premises, *pairs.hypotheses], "last", progress=progress)
+def _embed(encoder: Encoder, pairs: NliPairs) -> tuple[Floats, Floats]:
+    both = encoder.encode([*pairs.premises, *pairs.hypotheses], "last")
     u, v = np.split(both.astype(np.float64), 2)
     return u, v
 
@@ -104,31 +83,15 @@ def check_pairs(pairs: NliPairs) -> None:
         )
 
 
-def hold_out(pairs: NliPairs, n: int = 2000, *, seed: int = SPLIT_SEED) -> tuple[Rows, Rows]:
+def hold_out(pairs: NliPairs, n: int = 2000) -> tuple[Rows, Rows]:
     """Split pairs into those to train on and those to judge by.
 
     A premise comes with several hypotheses, so whole groups of pairs with the same premise are
     drawn, at random: no premise is on both sides (letter case and punctuation aside).  Every
     source and class gets its share, since a group is passed over once its classes have theirs.
 
-    Parameters
-    ----------
-    pairs : NliPairs
-        The pairs.
-    n : int, default 2000
-        Pairs to hold out; a few may be wanting where no group fits any more.  0: none.
-    seed : int, default 0
-        Random state of the draw.
-
-    Returns
-    -------
-    train, held_out : ndarray of int
-        Row numbers, ascending.
-
-    Raises
-    ------
-    ValueError
-        If ``n`` is negative, or more than half of the pairs.
+    A few of the ``n`` may be wanting where no group fits any more. Gives the row numbers of both,
+    ascending.
     """
     total = len(pairs)
     if not 0 <= n <= total // 2:
@@ -141,7 +104,7 @@ def hold_out(pairs: NliPairs, n: int = 2000, *, seed: int = SPLIT_SEED) -> tuple
     room = {cell: round(n * count / total) for cell, count in Counter(cells).items()}
     members = list(groups.values())
     chosen: list[int] = []
-    for i in np.random.default_rng(seed).permutation(len(members)):
+    for i in np.random.default_rng(SPLIT_SEED).permutation(len(members)):
         wanted = Counter(cells[row] for row in members[i])
         if all(room[cell] >= count for cell, count in wanted.items()):
             chosen += members[i]
@@ -151,9 +114,9 @@ def hold_out(pairs: NliPairs, n: int = 2000, *, seed: int = SPLIT_SEED) -> tuple
     return np.setdiff1d(np.arange(total, dtype=np.intp), held_out), held_out
 
 
-def draw(rows: Rows, limit: int, *, seed: int = SPLIT_SEED) -> Rows:
+def draw(rows: Rows, limit: int) -> Rows:
     """Draw ``limit`` of some rows at random, all where there are no more; ascending."""
-    return np.sort(np.random.default_rng(seed).permutation(rows)[:limit])
+    return np.sort(np.random.default_rng(SPLIT_SEED).permutation(rows)[:limit])
 
 
 def select_pairs(pairs: NliPairs, rows: Iterable[int]) -> NliPairs:

@@ -43,8 +43,6 @@ from bertflow_lite.experiments.nli.judge import CLASSIFIER
 from bertflow_lite.experiments.resume import stop_requested
 from bertflow_lite.files import write_json
 
-__all__ = ["SiameseLoss", "make_siamese", "train_siamese"]
-
 logger = logging.getLogger(__name__)
 N_LABELS = 3
 ROWS_ON_CPU = 8  # sentences run at once: more is padding, fewer is overhead

@@ -16,20 +16,6 @@ from scipy.special import rel_entr
 from bertflow_lite.experiments.scoring import calibrated
 from bertflow_lite.measures.similarity import spearman
 
-__all__ = [
-    "compare_with_references",
-    "cosines",
-    "frequency_direction",
-    "jensen_shannon_similarity",
-    "make_variants",
-    "overlap",
-    "pmi_cosine",
-    "ranked",
-    "remove_direction",
-    "shorten",
-    "upper",
-]
-
 Floats = NDArray[np.float64]
 
 
@@ -137,23 +123,21 @@ def compare_with_references(
     return table
 
 
-def ranked(
-    name: str, names: Sequence[str], score: Floats, pmi: Floats, k: int = 8
-) -> dict[str, Any]:
-    """Give the k nearest by dot product and by PMI, each once, best first."""
+def ranked(name: str, names: Sequence[str], score: Floats, pmi: Floats) -> dict[str, Any]:
+    """Give the eight nearest by dot product and by PMI, each once, best first."""
 
     def top(values: Floats) -> list[list[Any]]:
         best: dict[str, float] = {}
         for i in np.argsort(-values):
             best.setdefault(names[i], float(values[i]))
-            if len(best) == k:
+            if len(best) == 8:
                 break
         return [[n, v] for n, v in best.items()]
 
     return {"name": name, "dot": top(score), "pmi": top(pmi)}
 
 
-def shorten(text: str, length: int = 60) -> str:
+def shorten(text: str) -> str:
     """Put a context on one line and keep its end, which is what predicts the next word."""
     text = " ".join(text.split())
-    return text if len(text) <= length else "..." + text[-length:]
+    return text if len(text) <= 60 else "..." + text[-60:]

@@ -41,19 +41,6 @@ from bertflow_lite.experiments.pmi.agreement import (
 from bertflow_lite.experiments.runs import round_numbers
 from bertflow_lite.measures.similarity import spearman
 
-__all__ = [
-    "Contexts",
-    "ScoreMoments",
-    "collect_contexts",
-    "log_partition",
-    "moments",
-    "regress",
-    "run_probe",
-    "sample_sentences",
-    "word_probabilities",
-    "word_tokens",
-]
-
 Floats = NDArray[np.float64]
 BLOCK = 64  # contexts whose scores are held at once: 13 MB at 49,152 words in float32
 TERMS = ("PMI", "log p(x)", "lambda_c")
@@ -83,6 +70,11 @@ class Contexts:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def take(self, rows: NDArray[np.int_]) -> Contexts:
+        """Give some of the contexts, in the order of the rows."""
+        h = self.h[torch.from_numpy(rows).to(self.h.device)]
+        return Contexts(h, [self.texts[i] for i in rows], self.targets[rows], self.sentences[rows])
+
 
 @dataclass(frozen=True)
 class ScoreMoments:
@@ -107,7 +99,6 @@ def collect_contexts(
     *,
     n_contexts: int = 3000,
     min_left: int = 3,
-    max_length: int = 64,
     batch_tokens: int = 1024,
     seed: int = 0,
 ) -> Contexts:
@@ -119,10 +110,10 @@ def collect_contexts(
 
     At least ``min_left`` tokens, special ones included, stand left of a predicted one: the first
     positions of a causal model are odd, since it cannot know anything yet. Sentences are cut after
-    ``max_length`` tokens.
+    64 tokens.
     """
     tokenizer = lm.tokenizer
-    ids = tokenizer(list(sentences), truncation=True, max_length=max_length)["input_ids"]
+    ids = tokenizer(list(sentences), truncation=True, max_length=64)["input_ids"]
     special = set(tokenizer.all_special_ids)
     places: dict[tuple[int, ...], tuple[int, int]] = {}  # input up to or with the mask -> place
     for row, tokens in enumerate(ids):
@@ -220,10 +211,7 @@ def moments(
 def regress(found: ScoreMoments, terms: Sequence[str] = TERMS) -> dict[str, Any]:
     """Least-squares regression of the score on some of the terms, with a constant.
 
-    Returns
-    -------
-    dict
-        ``coefficients`` (one for each term), ``constant`` and ``r2``.
+    Gives ``coefficients`` (one for each term), ``constant`` and ``r2``.
     """
     unknown = set(terms) - set(TERMS)
     if unknown or not terms:
@@ -278,11 +266,8 @@ def run_probe(
     The default sentences are `sample_sentences`; of ``n_pairs_of`` contexts, all pairs are
     compared.
 
-    Returns
-    -------
-    dict
-        ``model``, ``contexts``, ``scores``, ``lambda_c``, ``regression`` (by weighting),
-        ``scatter``, ``frequency``, ``similarity``, ``neighbors``.
+    Gives ``model``, ``contexts``, ``scores``, ``lambda_c``, ``regression`` (by weighting),
+    ``scatter``, ``frequency``, ``similarity``, ``neighbors``.
     """
     lm = load_language_model(model, device=device, download=download)
     source = "given"
@@ -293,14 +278,14 @@ def run_probe(
         raise ValueError(f"only {len(contexts)} contexts: give more, or longer, sentences.")
     rng = np.random.default_rng(seed)
     halves = np.array_split(rng.permutation(len(contexts)), 2)
-    p_halves = [word_probabilities(lm, _select(contexts, half)) for half in halves]
+    p_halves = [word_probabilities(lm, contexts.take(half)) for half in halves]
     p_word = np.average(p_halves, axis=0, weights=[len(half) for half in halves])
     log_z = log_partition(lm, contexts)
     h = contexts.h.double().cpu().numpy()
     # Stored runs quote no benchmark: where the sentences are our own draw, texts are mini-sts's.
     own = set(sentences) if source == "given" else set(load_sts("mini-sts").sentences)
     quotable = [i for i, row in enumerate(contexts.sentences) if sentences[row] in own]
-    shown = _select(contexts, np.array(quotable, dtype=np.int_))
+    shown = contexts.take(np.array(quotable, dtype=np.int_))
     result: dict[str, Any] = {
         "model": {"name": lm.name, "kind": lm.kind, "fingerprint": lm.fingerprint,
                   "n_vocabulary": len(p_word), "dim": h.shape[1]},
@@ -332,11 +317,7 @@ def run_probe(
 def sample_sentences(n: int = 350, *, seed: int = 0) -> tuple[list[str], str]:
     """Draw sentences from mini-sts and, where it is on this machine, the test set of STS-B.
 
-    Returns
-    -------
-    sentences : list of str
-    source : str
-        Where they come from.
+    Says also where they come from.
     """
     pool, source = set(load_sts("mini-sts").sentences), "mini-sts"
     try:
@@ -358,12 +339,6 @@ def word_tokens(tokenizer: Any) -> dict[str, int]:
     mark = next((m for m in ("Ġ", "▁") if any(t and t.startswith(m) for t in tokens)), "")
     words = {t[len(mark) :]: i for i, t in enumerate(tokens) if t and t.startswith(mark)}
     return {t: i for t, i in words.items() if t.isascii() and t.isalpha() and t.islower()}
-
-
-def _select(contexts: Contexts, rows: NDArray[np.int_]) -> Contexts:
-    index = torch.from_numpy(rows).to(contexts.h.device)
-    texts = [contexts.texts[i] for i in rows]
-    return Contexts(contexts.h[index], texts, contexts.targets[rows], contexts.sentences[rows])
 
 
 def _r2(x: Floats, y: Floats) -> float:
@@ -394,7 +369,7 @@ def _probe_scatter(
     columns: dict[str, list[Any]] = {
         key: [] for key in ("score", "pmi", "log_p", "lambda_c", "word", "context", "drawn")
     }
-    block = scores(lm, _select(contexts, rows).h).double().cpu().numpy()
+    block = scores(lm, contexts.take(rows).h).double().cpu().numpy()
     for row, score in zip(rows, block, strict=True):
         lambda_c = logsumexp(score)
         p = np.exp(score - lambda_c)
@@ -447,7 +422,7 @@ def _probe_similarity(
 ) -> dict[str, Any]:
     """Test the higher-order claim: do context vectors agree with what they predict."""
     rows = np.random.default_rng(seed).permutation(len(contexts))[:n]
-    log_q = torch.log_softmax(scores(lm, _select(contexts, rows).h), dim=1)
+    log_q = torch.log_softmax(scores(lm, contexts.take(rows).h), dim=1)
     root = torch.exp(log_q / 2)
     same = upper((root @ root.T).double().cpu().numpy())
     del root
@@ -477,7 +452,7 @@ def _probe_neighbors(
     long_enough = [i for i, text in enumerate(contexts.texts) if 25 <= len(text) <= 70]
     log_z = log_partition(lm, contexts)
     rows = rng.permutation(long_enough or len(contexts))[:16]
-    block = scores(lm, _select(contexts, rows).h).double().cpu().numpy()
+    block = scores(lm, contexts.take(rows).h).double().cpu().numpy()
     by_context = []
     for row, score in zip(rows, block, strict=True):
         pmi = score - log_z[row] - np.log(p_word)

@@ -33,8 +33,6 @@ from bertflow_lite.experiments.runs import round_numbers
 from bertflow_lite.experiments.scoring import calibrated
 from bertflow_lite.measures.similarity import spearman
 
-__all__ = ["run_toy"]
-
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 FLOW_STEPS = 300  # of the flow that is trained for longer than the paper's one epoch
@@ -48,12 +46,9 @@ def run_toy(
     The size is that of the main world, words and contexts; fitting many widths takes most of the
     time.
 
-    Returns
-    -------
-    dict
-        ``world``, ``fit``, ``heatmap``, ``gauge``, ``shares_of_spectrum``, ``agreement``,
-        ``reliance``, ``uniform``, ``languages``, ``neighbors``, ``widths`` (empty if not asked
-        for); see the keys inside.  All correlations are Spearman's.
+    Gives ``world``, ``fit``, ``heatmap``, ``gauge``, ``shares_of_spectrum``, ``agreement``,
+    ``reliance``, ``uniform``, ``languages``, ``neighbors``, ``widths`` (empty if not asked for);
+    see the keys inside. All correlations are Spearman's.
     """
     started = time.perf_counter()
     world = make_world(*size, seed=seed)

@@ -20,16 +20,6 @@ from bertflow_lite.files import put_folder
 if TYPE_CHECKING:
     from bertflow_lite.experiments.pretraining.loop import TrainingRun
 
-__all__ = [
-    "Training",
-    "begin_run",
-    "fingerprint_folder",
-    "read_training",
-    "restore",
-    "save_checkpoint",
-    "save_model",
-]
-
 CHECKPOINT = Path("unfinished", "checkpoint.safetensors")
 _COUNTERS = ("step", "tokens", "epoch", "at", "seconds", "running")
 
@@ -37,23 +27,9 @@ _COUNTERS = ("step", "tokens", "epoch", "at", "seconds", "running")
 def begin_run(run: Path, settings: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
     """Begin a run, or make sure that the one in the folder is the same.
 
-    Parameters
-    ----------
-    run : Path
-    settings : dict
-        All that the weights depend on.
-    overwrite : bool
-        Begin anew where another run lies, or one that is finished.
-
-    Returns
-    -------
-    dict or None
-        The record of the run, if it is finished; None where there is something to train.
-
-    Raises
-    ------
-    ValueError
-        If another run lies in the folder, and ``overwrite`` is False.
+    The settings are all that the weights depend on. With ``overwrite`` it begins anew where another
+    run lies, or one that is finished. Gives the record of a finished run; None where there is
+    something to train.
     """
     if overwrite and _record(run):
         (run / "record.json").unlink()  # first, for without it the run is unfinished
@@ -82,10 +58,7 @@ def save_checkpoint(path: Path, run: TrainingRun, loss: list[list[float]]) -> No
 def restore(path: Path, run: TrainingRun) -> list[list[float]]:
     """Put a run back where a checkpoint left it; give its losses so far.
 
-    Raises
-    ------
-    ValueError
-        If the checkpoint is damaged; the message says what to delete.
+    Of a damaged checkpoint, the error says what to delete.
     """
     weights: dict[str, torch.Tensor] = {}
     moments: dict[int, dict[str, torch.Tensor]] = {}
@@ -177,18 +150,7 @@ class Training:
 def read_training(run: Path, *, partial: bool = False) -> Training:
     """Read a run folder that `pretrain` made or is at work in.
 
-    Parameters
-    ----------
-    run : Path
-    partial : bool, default False
-        Take an unfinished run as far as its last checkpoint.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it is no such folder, or there is nothing to measure yet.
-    ValueError
-        If it is unfinished, and ``partial`` is not said.
+    ``partial`` takes an unfinished run as far as its last checkpoint.
     """
     if not (run / "settings.json").is_file():
         raise FileNotFoundError(

@@ -28,20 +28,6 @@ from tqdm.auto import tqdm
 from bertflow_lite.files import cache_dir, replacing, tidy_path, write_json
 from bertflow_lite.hub import hub_file
 
-__all__ = [
-    "LAST_PAGE",
-    "PackedCorpus",
-    "clean_article",
-    "find_corpus",
-    "open_corpus",
-    "pack_corpus",
-    "read_paragraphs",
-    "row_lengths",
-    "similar_lengths",
-    "split_sentences",
-    "wikipedia_text",
-]
-
 REPO, DUMP, SHARDS = "wikimedia/wikipedia", "20231101.en", 41
 LAST_PAGE = 12334
 """Page id of the last article that is taken."""
@@ -99,22 +85,7 @@ class PackedCorpus:
 def read_paragraphs(path: str | os.PathLike[str]) -> Iterator[str]:
     """Read a text file, one paragraph a line; blank lines are left out.
 
-    Parameters
-    ----------
-    path : path
-        UTF-8 text, plain or compressed (``.gz``, ``.xz``).
-
-    Yields
-    ------
-    str
-        A paragraph, without space around it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is not UTF-8, or not of the compression that its name says.
+    The file is UTF-8, plain or compressed (``.gz``, ``.xz``); space around a paragraph goes.
     """
     path = Path(path)
     if not path.is_file():
@@ -162,25 +133,8 @@ def pack_corpus(
 
     The result is kept in the cache; the same text, tokenizer and length are read from there.
 
-    Parameters
-    ----------
-    path : path
-        See `read_paragraphs`.
-    tokenizer : PreTrainedTokenizerFast
-        With begin, end and padding marks (``[CLS]``, ``[SEP]``, ``[PAD]`` of BERT).
-    length : int, default 64
-        Pieces in a row, marks among them.  Of a longer sentence, what has no room is left out.
-    progress : bool
-        Show a progress bar.
-
-    Returns
-    -------
-    PackedCorpus
-
-    Raises
-    ------
-    ValueError
-        If the text is empty, or the length leaves no room between the marks.
+    The tokenizer has begin, end and padding marks (``[CLS]``, ``[SEP]``, ``[PAD]`` of BERT), which
+    are among the ``length`` pieces of a row. Of a longer sentence, what has no room is left out.
     """
     if length < 8:
         raise ValueError(f"rows of {length} pieces are too short: use at least 8.")
@@ -273,24 +227,12 @@ def row_lengths(corpus: PackedCorpus, pad: int) -> NDArray[np.int64]:
 
 
 def similar_lengths(
-    lengths: NDArray[np.int64], random: np.random.Generator, rows: int, *, batches: int = 32
+    lengths: NDArray[np.int64], random: np.random.Generator, rows: int
 ) -> NDArray[np.int64]:
     """Give a random order in which neighbors have similar lengths, so that little is padded.
 
-    The rows are shuffled; then each stretch of ``batches * rows`` of them is sorted by length, cut
+    The rows are shuffled; then each stretch of ``32 * rows`` of them is sorted by length, cut
     into blocks of ``rows``, and the blocks are shuffled.
-
-    Parameters
-    ----------
-    lengths : ndarray of int, shape (n,)
-    random : Generator
-    rows, batches : int
-        Rows in a block, and blocks in a stretch.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-        A permutation.
 
     Examples
     --------
@@ -300,8 +242,8 @@ def similar_lengths(
     """
     order = random.permutation(len(lengths))
     out = []
-    for start in range(0, len(order), rows * batches):
-        stretch = order[start : start + rows * batches]
+    for start in range(0, len(order), 32 * rows):
+        stretch = order[start : start + 32 * rows]
         stretch = stretch[np.argsort(lengths[stretch], kind="stable")]
         blocks = np.split(stretch, range(rows, len(stretch), rows))
         out += [blocks[i] for i in random.permutation(len(blocks))]
@@ -313,17 +255,8 @@ def find_corpus(
 ) -> Path:
     """Give the text file that a command's ``--corpus`` names.
 
-    Parameters
-    ----------
-    name : str or path
-        A file; or ``"wikipedia"``, where no file has that name: see `wikipedia_text`.
-    download, progress : bool, default False
-        Passed on.
-
-    Returns
-    -------
-    Path
-        For a file, as it was given, whether it is there or not.
+    It is a file, and given as it is, whether it is there or not; or ``"wikipedia"``, where no file
+    has that name: see `wikipedia_text`.
     """
     path = Path(name)
     if str(path) != "wikipedia" or path.is_file():
@@ -351,27 +284,8 @@ def wikipedia_text(*, download: bool = False, progress: bool = False) -> Path:
     all that is needed: some 400 MB, which stay in the hub's own cache.  Stopped, the same call
     goes on from the last file that is complete; of several processes, one does the work.
 
-    Parameters
-    ----------
-    download : bool, default False
-        Fetch what is missing.
-    progress : bool, default False
-        Show progress bars.
-
-    Returns
-    -------
-    Path
-        A text file in the cache folder, whole: one paragraph a line, in the order of the page ids,
-        each line once (`clean_article`).
-
-    Raises
-    ------
-    FileNotFoundError
-        If a file is missing, and ``download`` is False; or if the hub has no such file.
-    ConnectionError, PermissionError
-        As `hub.hub_file`.
-    ValueError
-        If a file of the dump is damaged, or not what it should be.
+    The text is one paragraph a line, in the order of the page ids, each line once
+    (`clean_article`).
     """
     folder = cache_dir() / "corpus"
     target = folder / f"wikipedia-{DUMP}-{LAST_PAGE}-{FORMAT}.txt"
@@ -389,17 +303,10 @@ def wikipedia_text(*, download: bool = False, progress: bool = False) -> Path:
 def clean_article(text: str) -> list[str]:
     r"""Take the paragraphs out of an article of the hub's dump.
 
-    Parameters
-    ----------
-    text : str
-        Paragraphs, headings and items of lists on lines of their own; the items begin with a space.
-
-    Returns
-    -------
-    list of str
-        The lines that look like paragraphs: not an item of a list, 8 words and 40 characters or
-        more, beginning like a sentence and ending like one.  White space is one space; empty
-        brackets, which templates leave behind, are gone.
+    Paragraphs, headings and items of lists stand on lines of their own; the items begin with a
+    space. Kept are lines that look like paragraphs: not an item of a list, 8 words and 40
+    characters or more, beginning like a sentence and ending like one. White space is one space;
+    empty brackets, which templates leave behind, are gone.
 
     Examples
     --------

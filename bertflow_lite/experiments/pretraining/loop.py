@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from tqdm.auto import tqdm
 
 from bertflow_lite.devices import choose_bf16
@@ -35,11 +36,8 @@ from bertflow_lite.experiments.pretraining.recipe import (
     masked_at,
     rows_at,
 )
-from bertflow_lite.experiments.pretraining.vocabulary_loss import vocabulary_loss
 from bertflow_lite.experiments.resume import stop_requested, workplace
 from bertflow_lite.files import write_json
-
-__all__ = ["Pretraining", "TrainingRun", "mask_rows", "masked_loss", "pretrain", "snapshot_steps"]
 
 NUMBERS = ("steps", "tokens", "seconds", "loss")  # of a record, and of `Pretraining`
 
@@ -49,22 +47,10 @@ def mask_rows(
 ) -> tuple[Tensor, Tensor]:
     """Choose pieces at random; show the mask for 80 % of them, a random piece for 10 %.
 
-    Parameters
-    ----------
-    rows : Tensor of int64, shape (n, length)
-        Whole rows; marks and padding are never chosen.
-    tokenizer : PreTrainedTokenizerFast
-    share : float
-        Of the pieces, to choose.
-    generator : torch.Generator
-        On the CPU.
+    Rows, shape (n, length), are whole; marks and padding are never chosen. The generator is on the
+    CPU.
 
-    Returns
-    -------
-    seen : Tensor, shape (n, length)
-        What the model is shown.
-    chosen : Tensor of bool, shape (n, length)
-        Where it has to predict.  At least one place in all.
+    Gives what the model is shown, and where it has to predict, which is at least one place in all.
     """
     special = torch.tensor(sorted(tokenizer.all_special_ids))
     can = ~torch.isin(rows, special)
@@ -80,14 +66,8 @@ def mask_rows(
 def masked_loss(model: Any, rows: Tensor, chosen: Tensor, seen: Tensor, pad: int) -> Tensor:
     """Mean of -log p over the chosen places, in nats.
 
-    Parameters
-    ----------
-    model : BertForMaskedLM
-    rows, seen : Tensor of int64, shape (n, length)
-        The text, and what the model is shown.
-    chosen : Tensor of bool, shape (n, length)
-    pad : int
-        Padding id, hidden from attention.
+    ``rows`` is the text, ``seen`` what the model is shown, both of shape (n, length); ``pad`` is
+    the id that is hidden from attention.
     """
     mask = (rows != pad).long()
     # Sizes are rounded up: for each new one, the CPU's matrix library makes, and keeps, new code.
@@ -101,21 +81,75 @@ def masked_loss(model: Any, rows: Tensor, chosen: Tensor, seen: Tensor, pad: int
     return vocabulary_loss(guess, head.decoder.weight, head.decoder.bias, target)
 
 
+_SLICE = 64
+"""Places at once: 8 MB of float32 logits for BERT's vocabulary."""
+
+
+def vocabulary_loss(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
+    r"""Mean of :math:`-\log p` under the softmax of ``hidden @ weight.T + bias``, in nats.
+
+    The same as `torch.nn.functional.cross_entropy` of the logits, a slice of places at a time.
+
+    With 30,522 word pieces the output layer's numbers are larger than all others together: a
+    thousand places make 125 MB of logits, and as much again for their softmax, its gradient and the
+    copies between types.  Here a slice is taken from hidden state to gradient before the next one
+    begins, so that the numbers stay near the processor; only the gradient is kept for all places,
+    in the type of the products (autocast's, where it is on; all else is float32).
+
+    A negative target marks a place that does not count: it fills up a slice.
+
+    Examples
+    --------
+    >>> hidden, weight = torch.eye(2), torch.tensor([[2.0, 0.0], [0.0, 2.0]])
+    >>> vocabulary_loss(hidden, weight, torch.zeros(2), torch.tensor([0, 1]))
+    tensor(0.1269)
+    """
+    kind = hidden.device.type
+    low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
+    return _VocabularyLoss.apply(hidden.float(), weight, bias, target, low)
+
+
+class _VocabularyLoss(torch.autograd.Function):
+    """The gradient is found on the way forward: with softmax minus one-hot it is almost free."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor, low: torch.dtype
+    ) -> Tensor:
+        n = max(int((target >= 0).sum()), 1)
+        wanted = any(ctx.needs_input_grad)
+        h, words = hidden.detach().to(low), weight.detach().to(low)
+        slope = h.new_empty(len(h) if wanted else 0, len(words))
+        total = hidden.new_zeros(())
+        with torch.autocast(hidden.device.type, enabled=False):
+            for start in range(0, len(h), _SLICE):
+                part = slice(start, start + _SLICE)
+                at, counts = target[part, None].clamp(min=0), (target[part, None] >= 0).float()
+                logits = (h[part] @ words.T).float().add_(bias)
+                logits.sub_(logits.amax(1, keepdim=True))
+                own = logits.gather(1, at)
+                p = logits.exp_()
+                sums = p.sum(1, keepdim=True)
+                total += ((sums.log() - own) * counts).sum()
+                if wanted:  # d loss / d logits = (p - one-hot) / n
+                    slope[part] = p.mul_(counts / (sums * n)).scatter_add_(1, at, counts / -n)
+            if wanted:
+                to_bias = slope.sum(0, dtype=torch.float32)
+                ctx.save_for_backward((slope @ words).float(), (slope.T @ h).float(), to_bias)
+        return total / n
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        return (*(slope * one for one in ctx.saved_tensors), None, None)
+
+
 class TrainingRun:
     """Model, optimizer and place in the corpus; it writes nothing.
 
-    Parameters
-    ----------
-    corpus : PackedCorpus
-    tokenizer : PreTrainedTokenizerFast
-    recipe : Recipe
-    seed : int, default 0
-        Of weights, order and masks.
-    device : torch.device or str, default "cpu"
-    bf16 : bool, default False
-        Compute in bfloat16 where autocast does.
-    held_out : int, optional
-        Rows at the end of the corpus that are not trained on; default: ``corpus.n_held_out``.
+    Weights, order and masks follow from the seed. ``bf16`` computes in bfloat16 where autocast
+    does. ``held_out`` rows at the end of the corpus are not trained on (default:
+    ``corpus.n_held_out``).
 
     Attributes
     ----------
@@ -162,10 +196,7 @@ class TrainingRun:
     def step_once(self, share: float) -> int:
         """Make one update; give the number of pieces it saw.
 
-        Parameters
-        ----------
-        share : float
-            Of the run that is over, by which the rate falls.
+        ``share`` is that of the run that is over, by which the rate falls.
         """
         began = time.monotonic()
         rows = self._next_rows()
@@ -286,45 +317,18 @@ def pretrain(
 ) -> Pretraining:
     """Train a BERT from scratch on the masked-language-model objective.
 
-    Parameters
-    ----------
-    corpus : PackedCorpus
-        From `pack_corpus`, of the recipe's length.
-    tokenizer : PreTrainedTokenizerFast
-    out : Path
-        Folder to fill.  An unfinished run there, begun with the same arguments, goes on; a
-        finished one is returned as it is.
-    recipe : Recipe
-    tokens, minutes : float, optional
-        When to end; give one of them.
-    seed : int
-        Of weights, order and masks.
-    device : torch.device or str
-    bf16 : bool, optional
-        Compute in bfloat16 where autocast does, or not (the default); None: where the hardware
-        has units for it (`devices.choose_bf16`).  What was chosen belongs to the run.
-    checkpoint_seconds : float, default 120
-        Between two checkpoints.
-    overwrite : bool
-        Begin anew where another run lies in the folder, or one that is finished.
-    progress : bool
-        Show a progress bar; where that is no terminal, it is written once a minute.
-    on_snapshot : callable, optional
-        Called with step and folder of each snapshot.
+    The corpus is packed with the recipe's length. Give either ``tokens`` or ``minutes``, after
+    which the run ends; weights, order and masks follow from the seed. In the folder ``out``, an
+    unfinished run that was begun with the same arguments goes on, and a finished one is returned as
+    it is; ``overwrite`` begins anew where another run lies, or one that is finished.
 
-    Returns
-    -------
-    Pretraining
+    With ``bf16`` it computes in bfloat16 where autocast does; None: where the hardware has units
+    for it (`devices.choose_bf16`). What was chosen belongs to the run. The progress bar is written
+    once a minute where it goes to no terminal; ``on_snapshot`` is called with step and folder of
+    each snapshot.
 
-    Raises
-    ------
-    ValueError
-        If not exactly one of tokens and minutes is given, the corpus has rows of another length or
-        too few of them, the folder holds another run, or its last checkpoint is damaged.
-    FloatingPointError
-        If the loss is no longer a number: the last checkpoint stays.
-    KeyboardInterrupt
-        When stopped (Ctrl-C, SIGTERM), after a checkpoint.
+    Stopped (Ctrl-C, SIGTERM), it writes a checkpoint and raises KeyboardInterrupt; where the loss
+    is no longer a number, a FloatingPointError, and the last checkpoint stays.
     """
     if tokens is not None and minutes is None:
         clock, end = "tokens", tokens

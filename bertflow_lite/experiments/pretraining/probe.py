@@ -31,23 +31,6 @@ from bertflow_lite.experiments.pretraining.corpus import PackedCorpus
 from bertflow_lite.files import cache_dir, replacing
 from bertflow_lite.measures.similarity import spearman
 
-__all__ = [
-    "NeighborCounts",
-    "NeighborPairs",
-    "Places",
-    "collect_at",
-    "compare_neighbors",
-    "count_right_neighbors",
-    "draw_places",
-    "frequent_pairs",
-    "held_out_r2",
-    "measure_gain",
-    "measure_terms",
-    "neighbor_counts",
-    "neighbor_places",
-    "select_contexts",
-]
-
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -80,19 +63,7 @@ class Places:
 def draw_places(rows: Rows, marks: NDArray[np.int64], n: int, seed: int = 0) -> Places:
     """Draw places at random, each at most once, never on a mark.
 
-    Parameters
-    ----------
-    rows : ndarray of int, shape (n_rows, length)
-    marks : ndarray of int
-        Ids that are never masked.
-    n : int
-        Number of places; all there are, if these are fewer.
-    seed : int, default 0
-
-    Raises
-    ------
-    ValueError
-        If there is no place at all.
+    ``marks`` are ids that are never masked; of ``n`` places, fewer come where there are no more.
     """
     row, position = np.nonzero(~np.isin(rows, marks))
     if not len(row):
@@ -104,17 +75,7 @@ def draw_places(rows: Rows, marks: NDArray[np.int64], n: int, seed: int = 0) -> 
 def neighbor_places(
     rows: Rows, left: NDArray[np.int64], marks: NDArray[np.int64], most: int, seed: int = 0
 ) -> Places:
-    """Draw places right of given pieces, at most so many for each.
-
-    Parameters
-    ----------
-    rows, marks, seed
-        As in `draw_places`.
-    left : ndarray of int, shape (n_left,)
-        The pieces.
-    most : int
-        Places for each of them.
-    """
+    """Draw places right of given pieces, at most so many for each."""
     place = np.full(int(max(rows.max(), left.max(), marks.max())) + 1, -1)
     place[left] = np.arange(len(left))
     row, before = np.nonzero((place[rows[:, :-1]] >= 0) & ~np.isin(rows[:, 1:], marks))
@@ -130,24 +91,7 @@ def collect_at(
 ) -> Contexts:
     """Mask each place by itself and keep the context vector there.
 
-    Parameters
-    ----------
-    lm : LanguageModel
-        A masked one.
-    rows : ndarray of int, shape (n_rows, length)
-    places : Places
-    batch_tokens : int, default 1024
-        Padded pieces in a batch.
-
-    Returns
-    -------
-    Contexts
-        Without texts: those of a corpus are not to be stored.
-
-    Raises
-    ------
-    ValueError
-        If the model is no masked one.
+    The contexts have no texts: those of a corpus are not to be stored.
     """
     if lm.kind != "masked":
         raise ValueError(f"{lm.name!r} predicts the next token; masks need a masked model.")
@@ -175,28 +119,7 @@ def collect_at(
 def select_contexts(contexts: Contexts, n: int) -> Contexts:
     """Keep the first ``n`` contexts of an even spread over all."""
     at = np.unique(np.linspace(0, len(contexts) - 1, min(n, len(contexts))).round().astype(int))
-    return Contexts(
-        contexts.h[torch.from_numpy(at).to(contexts.h.device)],
-        [contexts.texts[i] for i in at],
-        contexts.targets[at],
-        contexts.sentences[at],
-    )
-
-
-@dataclass(frozen=True)
-class NeighborCounts:
-    """How often pieces stand to the right of some others.
-
-    Attributes
-    ----------
-    left : ndarray of int64, shape (n_left,)
-        The left pieces.
-    counts : ndarray of int64, shape (n_left, vocabulary)
-        How often each piece stands right of each of them.
-    """
-
-    left: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    return contexts.take(at)
 
 
 @dataclass(frozen=True)
@@ -206,7 +129,7 @@ class NeighborPairs:
     Attributes
     ----------
     left : ndarray of int64, shape (n_pairs,)
-        Position of the left piece in `NeighborCounts.left`.
+        Position of the left piece among those that were counted.
     piece : ndarray of int64, shape (n_pairs,)
         The right piece.
     pmi : ndarray of float64, shape (n_pairs,)
@@ -223,25 +146,9 @@ def count_right_neighbors(
 ) -> NDArray[np.int64]:
     """Count what stands right of some pieces.
 
-    Parameters
-    ----------
-    rows : ndarray of int, shape (n_rows, length)
-        Read block by block, so they may be mapped from disk.
-    left : ndarray of int, shape (n_left,)
-        The left pieces, none twice and none a mark.
-    vocabulary : int
-        Number of pieces.
-    marks : ndarray of int
-        Ids that are no neighbors: begin, end, padding and the like.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_left, vocabulary)
-
-    Raises
-    ------
-    ValueError
-        If a left piece comes twice, is a mark or lies outside the vocabulary.
+    Rows are read block by block, so they may be mapped from disk. The left pieces are none twice
+    and none a mark; marks (begin, end, padding and the like) are no neighbors. Shape (n_left,
+    vocabulary).
 
     Examples
     --------
@@ -268,20 +175,11 @@ def count_right_neighbors(
 
 def neighbor_counts(
     corpus: PackedCorpus, left: NDArray[np.int64], marks: NDArray[np.int64], *, leave_out: int = 0
-) -> NeighborCounts:
+) -> NDArray[np.int64]:
     """Count what stands right of some pieces in a packed corpus, or read it from the cache.
 
-    Parameters
-    ----------
-    corpus : PackedCorpus
-    left, marks
-        As in `count_right_neighbors`.
-    leave_out : int, default 0
-        Rows at the end that are not counted.
-
-    Returns
-    -------
-    NeighborCounts
+    So many rows at the end as ``leave_out`` says are not counted; the rest is as in
+    `count_right_neighbors`.
     """
     rows = corpus.rows[: len(corpus.rows) - leave_out]
     vocabulary = len(corpus.counts)
@@ -297,7 +195,7 @@ def neighbor_counts(
                 np.savez_compressed(file, code=code, count=counts.ravel()[code])
         except OSError as error:
             logger.warning("the counts of neighbors are not kept (%s)", error)
-    return NeighborCounts(left, counts)
+    return counts
 
 
 def _read(path: Path, n_left: int, vocabulary: int) -> NDArray[np.int64] | None:
@@ -314,27 +212,15 @@ def _read(path: Path, n_left: int, vocabulary: int) -> NDArray[np.int64] | None:
 
 
 def frequent_pairs(
-    found: NeighborCounts, log_p: NDArray[np.float64], *, least: int = 20
+    counts: NDArray[np.int64], log_p: NDArray[np.float64], *, least: int = 20
 ) -> NeighborPairs:
-    """PMI of the pairs that were met often enough.
+    """PMI of the pairs that were met often enough, from counts of `neighbor_counts`.
 
-    Parameters
-    ----------
-    found : NeighborCounts
-    log_p : ndarray, shape (vocabulary,)
-        From `unigram_log_p`.
-    least : int, default 20
-        Smallest count of a pair.  The PMI of a pair that was met n times is known to about
-        1 / sqrt(n) nats.
-
-    Returns
-    -------
-    NeighborPairs
-        Ordered by left piece, then by right piece.
+    ``least`` is the smallest count of a pair: the PMI of a pair that was met n times is known to
+    about 1 / sqrt(n) nats. The pairs are ordered by left piece, then by right piece.
     """
-    left, piece = np.nonzero(found.counts >= max(least, 1))
-    total = found.counts.sum(axis=1)
-    log_conditional = np.log(found.counts[left, piece] / total[left])
+    left, piece = np.nonzero(counts >= max(least, 1))
+    log_conditional = np.log(counts[left, piece] / counts.sum(axis=1)[left])
     return NeighborPairs(
         left.astype(np.int64), piece.astype(np.int64), log_conditional - log_p[piece]
     )
@@ -345,22 +231,14 @@ def measure_gain(
 ) -> dict[str, Any]:
     """Mean PMI of the true pieces: what the context tells, in nats, by frequency.
 
-    Parameters
-    ----------
-    lm, contexts
-    log_p : ndarray, shape (vocabulary,)
-        Of the corpus (`unigram_log_p`).
-    ranks : ndarray of int, shape (vocabulary,)
-        Frequency rank of each piece in the corpus.
+    ``log_p`` and ``ranks`` are those of the corpus: the log frequency of each piece
+    (`unigram_log_p`), and its frequency rank.
 
-    Returns
-    -------
-    dict
-        ``n``; ``unigram_loss`` and ``loss``, mean of -log p(x) and -log p(x|c); ``pmi``, their
-        difference, and ``error``, its standard error over contexts; ``accuracy``, how often the
-        true piece comes first; ``by_frequency``: ``bins`` ([first rank, rank after the last],
-        None for no end), ``n``, ``pmi`` and ``error`` of each (``error`` None for one context
-        only); bins without a context are left out.
+    Gives ``n``; ``unigram_loss`` and ``loss``, mean of -log p(x) and -log p(x|c); ``pmi``, their
+    difference, and ``error``, its standard error over contexts; ``accuracy``, how often the true
+    piece comes first; ``by_frequency``: ``bins`` ([first rank, rank after the last], None for no
+    end), ``n``, ``pmi`` and ``error`` of each (``error`` None for one context only); bins without a
+    context are left out.
     """
     targets = torch.from_numpy(np.asarray(contexts.targets, dtype=np.int64))
     log_conditional = np.empty(len(contexts))
@@ -402,7 +280,6 @@ def measure_terms(
     counts: NDArray[np.int64],
     *,
     least: int = 20,
-    seed: int = 0,
 ) -> dict[str, Any]:
     """How PMI, log p(x) and lambda_c share the scores, and where log p(x) is kept.
 
@@ -413,28 +290,18 @@ def measure_terms(
     explains them (``r2_without_pmi``), which is all that a model without knowledge of contexts
     can do.
 
-    Parameters
-    ----------
-    lm, contexts
-    log_p, counts : ndarray, shape (vocabulary,)
-        Of the corpus.  The sum over ``"pairs"`` takes every piece of the vocabulary alike, also
-        those that never occur and have half a count; ``"joint"`` weighs with p(x|c).
-    least : int, default 20
-        Smallest count of the pieces that ``log_p_in`` looks at.
-    seed : int, default 0
-        Of the halves.
+    ``log_p`` and ``counts`` are those of the corpus. The sum over ``"pairs"`` takes every piece of
+    the vocabulary alike, also those that never occur and have half a count; ``"joint"`` weighs with
+    p(x|c). ``log_p_in`` looks at pieces with a count of ``least`` or more.
 
-    Returns
-    -------
-    dict
-        ``pairs`` and ``joint`` (the two weightings of `probe.moments`), each with
-        ``largest_gap``, ``variance`` of the score, ``shares`` (covariance of each term with the
-        score over that variance; they sum to 1), ``variances`` (of each term over it) and
-        ``r2_without_pmi``; ``log_p_in``: over frequent pieces, ``bias_slope`` and
-        ``vectors_slope``, by how much the bias and ``h . w_x`` of the mean context rise with
-        log p(x) (1 for the part that holds all of it), ``r2_of_vectors``, how much of log p(x) is
-        linear in w_x, on a half of the pieces that the fit has not seen (below 0 is worse than the
-        mean; None where the pieces are fewer than four times the width), and ``n``.
+    Gives ``pairs`` and ``joint`` (the two weightings of `probe.moments`), each with
+    ``largest_gap``, ``variance`` of the score, ``shares`` (covariance of each term with the score
+    over that variance; they sum to 1), ``variances`` (of each term over it) and ``r2_without_pmi``;
+    ``log_p_in``: over frequent pieces, ``bias_slope`` and ``vectors_slope``, by how much the bias
+    and ``h . w_x`` of the mean context rise with log p(x) (1 for the part that holds all of it),
+    ``r2_of_vectors``, how much of log p(x) is linear in w_x, on a half of the pieces that the fit
+    has not seen (below 0 is worse than the mean; None where the pieces are fewer than four times
+    the width), and ``n``.
     """
     out: dict[str, Any] = {}
     for weights in ("pairs", "joint"):
@@ -456,7 +323,7 @@ def measure_terms(
         "n": len(pieces),
         "bias_slope": _slope(y, bias),
         "vectors_slope": _slope(y, w @ mean_h),
-        "r2_of_vectors": held_out_r2(w, y, seed) if len(y) >= 4 * w.shape[1] else None,
+        "r2_of_vectors": held_out_r2(w, y) if len(y) >= 4 * w.shape[1] else None,
     }
     return out
 
@@ -476,26 +343,12 @@ def compare_neighbors(
     noisy: ``spearman_halves`` compares two halves of them, and no model can be expected to agree
     with the corpus better than with itself.
 
-    Parameters
-    ----------
-    lm, contexts
-    left : ndarray of int, shape (n_contexts,)
-        `Places.left` of the contexts.
-    pairs : NeighborPairs
-        Of the corpus; those whose left piece has two contexts at least are used.
-    log_p : ndarray, shape (vocabulary,)
+    ``left`` is `Places.left` of the contexts; of the corpus's pairs, those whose left piece has two
+    contexts at least are used.
 
-    Returns
-    -------
-    dict
-        ``n_pairs``, ``n_left``, ``n_contexts``; ``spearman`` and ``pearson`` of the two PMIs;
-        ``slope``, by how much the model's rises with the corpus's; ``spearman_rarity``, of the
-        corpus's PMI and -log p(x); ``spearman_halves``.
-
-    Raises
-    ------
-    ValueError
-        If fewer than three pairs can be compared.
+    Gives ``n_pairs``, ``n_left``, ``n_contexts``; ``spearman`` and ``pearson`` of the two PMIs;
+    ``slope``, by how much the model's rises with the corpus's; ``spearman_rarity``, of the corpus's
+    PMI and -log p(x); ``spearman_halves``.
     """
     n_left = int(max(left.max(initial=-1), pairs.left.max(initial=-1))) + 1
     n_contexts = np.bincount(left, minlength=n_left)
@@ -534,12 +387,12 @@ def compare_neighbors(
     }
 
 
-def held_out_r2(x: Floats, y: Floats, seed: int = 0) -> float:
+def held_out_r2(x: Floats, y: Floats) -> float:
     """Share of the variance of y, shape (n,), that is linear in x, shape (n, dim).
 
     Fitted on one random half, measured on the other.
     """
-    fit, test = np.array_split(np.random.default_rng(seed).permutation(len(y)), 2)
+    fit, test = np.array_split(np.random.default_rng(0).permutation(len(y)), 2)
     mean, middle = x[fit].mean(axis=0), y[fit].mean()
     centered = x[fit] - mean
     slopes = np.linalg.lstsq(centered.T @ centered, centered.T @ (y[fit] - middle))[0]

@@ -12,19 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = [
-    "RECIPES",
-    "Recipe",
-    "attention_on",
-    "find_recipe",
-    "learning_rate_at",
-    "make_masked_model",
-    "make_waves",
-    "masked_at",
-    "rows_at",
-    "unigram_log_p",
-]
-
 BIASES = ("log p", "zero", "none")
 
 
@@ -146,15 +133,6 @@ def unigram_log_p(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 
     It is also where the bias of the output layer starts.
 
-    Parameters
-    ----------
-    counts : ndarray of int, shape (vocabulary,)
-
-    Returns
-    -------
-    ndarray of float64, shape (vocabulary,)
-        Natural logarithms.
-
     Examples
     --------
     >>> np.exp(unigram_log_p(np.array([3, 0, 0]))).round(3)
@@ -167,19 +145,7 @@ def unigram_log_p(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 def make_masked_model(recipe: Recipe, tokenizer: Any, counts: NDArray[np.int64], seed: int) -> Any:
     """Make a BERT with random weights.
 
-    Parameters
-    ----------
-    recipe : Recipe
-    tokenizer : PreTrainedTokenizerFast
-    counts : ndarray, shape (vocabulary,)
-        Of the corpus.
-    seed : int
-        Of the weights.
-
-    Returns
-    -------
-    BertForMaskedLM
-        In training mode, float32, on the CPU.
+    The counts are those of the corpus. It is in training mode, float32, on the CPU.
     """
     from transformers import BertConfig, BertForMaskedLM
 
@@ -261,16 +227,7 @@ def wave_rates(width: int) -> Tensor:
 def make_waves(n: int, width: int) -> Tensor:
     """Sines and cosines of the place, wavelengths from 2 to 2,000 places, of variance 1.
 
-    Parameters
-    ----------
-    n : int
-        Places.
-    width : int
-        Even.
-
-    Returns
-    -------
-    Tensor, shape (n, width)
+    Shape (n, width); the width is even.
     """
     rates = wave_rates(width)
     angles = torch.arange(n)[:, None] * rates
@@ -280,13 +237,8 @@ def make_waves(n: int, width: int) -> Tensor:
 def learning_rate_at(recipe: Recipe, tokens: float, share: float) -> float:
     """Rate at a point of the run: a linear rise, then a linear fall to zero.
 
-    Parameters
-    ----------
-    recipe : Recipe
-    tokens : float
-        Seen so far, the coming batch among them.
-    share : float
-        Of the run that is over, by tokens or by time, 0 to 1.
+    ``tokens`` were seen so far, the coming batch among them; ``share`` of the run is over, by
+    tokens or by time, 0 to 1.
 
     Examples
     --------

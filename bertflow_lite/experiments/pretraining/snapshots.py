@@ -29,6 +29,7 @@ from bertflow_lite.encoders.models import LoadedModel
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.controls.overlap import word_overlap
 from bertflow_lite.experiments.controls.words import WordCountEncoder
+from bertflow_lite.experiments.geometry import thin_spectrum
 from bertflow_lite.experiments.pretraining.checkpoints import (
     Training,
     fingerprint_folder,
@@ -65,24 +66,6 @@ from bertflow_lite.measures.scores import score_similarities, score_sts
 from bertflow_lite.measures.similarity import spearman
 from bertflow_lite.measures.spelling import lexical_similarities
 from bertflow_lite.text import split_words
-
-__all__ = [
-    "CALIBRATORS",
-    "LAYERS",
-    "MASKED_SENTENCES",
-    "Frame",
-    "Material",
-    "align_frames",
-    "calibrated_scores",
-    "load_validation_pairs",
-    "make_frame",
-    "measure_folder",
-    "measure_run",
-    "measure_snapshot",
-    "measure_words",
-    "prepare",
-    "spread_over",
-]
 
 logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
@@ -169,31 +152,11 @@ def prepare(
     pairs: SentencePairs,
     *,
     least_pairs: int = 20,
-    seed: int = 0,
 ) -> Material:
     """Gather what the snapshots of a run are measured on.
 
-    Parameters
-    ----------
-    corpus : PackedCorpus
-        That the run was trained on.
-    tokenizer : PreTrainedTokenizerFast
-        Of the run.
-    pairs : SentencePairs
-        The STS set to score on.
-    least_pairs : int, default 20
-        Smallest count of two neighbors that are compared.
-    seed : int, default 0
-        Of the draws of places.
-
-    Returns
-    -------
-    Material
-
-    Raises
-    ------
-    ValueError
-        If the corpus is too small to measure with.
+    The corpus and the tokenizer are those of the run; ``least_pairs`` is the smallest count of two
+    neighbors that are compared.
     """
     marks = np.array(sorted(tokenizer.all_special_ids), dtype=np.int64)
     pieces = np.delete(np.arange(len(corpus.counts)), marks)
@@ -222,8 +185,8 @@ def prepare(
         words=words,
         word_counts=corpus.counts[ids],
         held_out=rows,
-        places=draw_places(rows, marks, N_CONTEXTS, seed),
-        neighbors=neighbor_places(rows, left, marks, CONTEXTS_OF_LEFT, seed),
+        places=draw_places(rows, marks, N_CONTEXTS),
+        neighbors=neighbor_places(rows, left, marks, CONTEXTS_OF_LEFT),
         pairs_of_neighbors=frequent_pairs(found, log_p, least=least_pairs),
         pairs=pairs,
         film_words=shown[spread_over(len(shown), FILM_WORDS)].astype(np.intp),
@@ -236,25 +199,13 @@ def measure_snapshot(
 ) -> dict[str, Any]:
     """Measure one snapshot.
 
-    Parameters
-    ----------
-    folder : Path
-        A transformers model, `BertForMaskedLM`, with its tokenizer.
-    material : Material
-        From `prepare`.
-    seeds : sequence of int, default (0,)
-        Of the flows.
-    device : str or torch.device, default "cpu"
+    The folder holds a `BertForMaskedLM` with its tokenizer; the seeds are the flows'.
 
-    Returns
-    -------
-    dict
-        What `round_numbers` makes ready for JSON: ``fingerprint``; ``words`` (`measure_words`);
-        ``sentences``, by layer choice (`measure_sentences`); ``sts``, by layer choice and
-        calibrator (`calibrated_scores`);
-        ``gain``, ``terms`` and ``neighbors`` (`probe`); ``guesses``: for each of
-        `MASKED_SENTENCES`, the three best pieces and their probabilities; ``film``: ``words``
-        and ``sentences``, each with ``points``, not yet aligned, and ``share``.
+    Gives what `round_numbers` makes ready for JSON: ``fingerprint``; ``words`` (`measure_words`);
+    ``sentences``, by layer choice (`measure_sentences`); ``sts``, by layer choice and calibrator
+    (`calibrated_scores`); ``gain``, ``terms`` and ``neighbors`` (`probe`); ``guesses``: for each of
+    `MASKED_SENTENCES`, the three best pieces and their probabilities; ``film``: ``words`` and
+    ``sentences``, each with ``points``, not yet aligned, and ``share``.
     """
     lm = load_language_model(folder, device=device)
     body = LoadedModel(lm.name, lm.model.base_model, lm.tokenizer, lm.fingerprint)
@@ -288,13 +239,9 @@ def measure_snapshot(
 def measure_words(words: WordEmbeddings, material: Material) -> dict[str, Any]:
     """Measure the input embeddings of whole words.
 
-    Returns
-    -------
-    dict
-        ``n``; ``table1`` (`make_table1`; bins beyond the last word left out); ``norm`` and its
-        ``spearman`` and ``pearson`` with log frequency; ``spearman_distance_rank``, of a word's
-        mean distance to its seven nearest neighbors and its frequency rank; and what `_space`
-        gives.
+    Gives ``n``; ``table1`` (`make_table1`; bins beyond the last word left out); ``norm`` and its
+    ``spearman`` and ``pearson`` with log frequency; ``spearman_distance_rank``, of a word's mean
+    distance to its seven nearest neighbors and its frequency rank; and what `_space` gives.
     """
     own = words.vectors[words.rows]
     norms = np.linalg.norm(own.astype(np.float64), axis=1)
@@ -320,12 +267,8 @@ def measure_sentences(
 ) -> dict[str, Any]:
     """Measure the space of the set's different sentences, by layer choice.
 
-    Returns
-    -------
-    dict of dict
-        ``n``; ``norm``; ``frequency`` and ``length``: `frequency_shares` with the mean log
-        frequency of a sentence's pieces, and with the log of their number; and what `_space`
-        gives.
+    Gives ``n``; ``norm``; ``frequency`` and ``length``: `frequency_shares` with the mean log
+    frequency of a sentence's pieces, and with the log of their number; and what `_space` gives.
     """
     rows, texts = different_sentences(material.pairs)
     ids = encoder.tokenizer(
@@ -357,15 +300,6 @@ def calibrated_scores(
     Calibrators are fitted on the different sentences of the set, without their gold scores.  The
     flow is the paper's preset, trained for 500 steps at least, as in the chapter on anisotropy;
     only it has a seed.
-
-    Parameters
-    ----------
-    embeddings : ndarray, shape (2 * n_pairs, dim)
-        One row for each of ``pairs.sentences``.
-    pairs : SentencePairs
-    calibrators : sequence of str
-        As `make_calibrator` takes them.
-    seeds : sequence of int
     """
     rows, _ = different_sentences(pairs)
     how: dict[str, Any] = {"min_steps": FLOW_STEPS, "device": "cpu"}
@@ -394,12 +328,11 @@ def _probe(lm: LanguageModel, material: Material) -> dict[str, Any]:
 def _space(x: NDArray[np.float32]) -> dict[str, Any]:
     """Mean cosine with its interval, effective rank, IsoScore, and at most 40 singular values."""
     cosine, singular = mean_cosine(x), singular_values(x)
-    at = np.unique(np.geomspace(1, len(singular), N_SPECTRUM).round().astype(int))
     return {
         "mean_cosine": {"estimate": cosine.estimate, "low": cosine.low, "high": cosine.high},
         "effective_rank": effective_rank(singular),
         "iso_score": iso_score(x),
-        "spectrum": {"index": at, "value": singular[at - 1] / singular[0]},
+        "spectrum": thin_spectrum(singular, N_SPECTRUM),
     }
 
 
@@ -422,21 +355,8 @@ class Frame:
 def make_frame(x: ArrayLike, shown: Sequence[int] | NDArray[np.intp] | None = None) -> Frame:
     """Project a cloud onto its two strongest principal directions.
 
-    Parameters
-    ----------
-    x : array-like, shape (n >= 2, dim >= 2)
-        All points: directions and mean are theirs.
-    shown : sequence of int, optional
-        Rows whose coordinates are wanted; default: all.
-
-    Returns
-    -------
-    Frame
-
-    Raises
-    ------
-    ValueError
-        If all points are equal, or there are too few points or dimensions.
+    Directions and mean are those of all points, shape (n >= 2, dim >= 2); ``shown`` are the rows
+    whose coordinates are wanted (default: all).
     """
     rows = np.asarray(x, dtype=np.float64)
     if rows.ndim != 2 or min(rows.shape) < 2:
@@ -453,15 +373,8 @@ def make_frame(x: ArrayLike, shown: Sequence[int] | NDArray[np.intp] | None = No
 def align_frames(frames: Sequence[ArrayLike]) -> list[Floats]:
     """Turn and mirror each frame towards the next, from the last one backward.
 
-    Parameters
-    ----------
-    frames : sequence of array-like, each of shape (n, 2)
-        Row i of each is the same point.
-
-    Returns
-    -------
-    list of ndarray, shape (n, 2)
-        Distances within a frame, and from the origin, are as before; so is the last frame.
+    Frames are of shape (n, 2), row i of each the same point. Distances within a frame, and from the
+    origin, stay; so does the last frame.
 
     Examples
     --------
@@ -480,15 +393,7 @@ def align_frames(frames: Sequence[ArrayLike]) -> list[Floats]:
 def spread_over(n: int, wanted: int) -> NDArray[np.intp]:
     """Choose positions out of ``n``, dense at first and then ever sparser, as on a log scale.
 
-    Parameters
-    ----------
-    n, wanted : int
-        How many there are, and how many to choose at most.
-
-    Returns
-    -------
-    ndarray of int, shape (min(n, wanted),)
-        Rising, with the first and the last position.
+    At most ``wanted`` of them, rising, with the first and the last position.
 
     Examples
     --------
@@ -536,37 +441,12 @@ def measure_run(
     Each snapshot's numbers are kept in the cache, by its weights, so that an interrupted call, or
     one while the training still goes on, has to measure only what is new.
 
-    Parameters
-    ----------
-    training : Training
-        From `read_training`.
-    corpus : PackedCorpus
-        That it was trained on.
-    tokenizer : PreTrainedTokenizerFast
-    pairs : SentencePairs
-        From `load_validation_pairs`.
-    seeds : int, default 3
-        Flows at the first and the last snapshot, which say how noisy one flow is; elsewhere one.
-    least_pairs : int, default 20
-        See `prepare`.
-    resume : bool, default True
-        Use what is kept.
-    device : str or torch.device, default "cpu"
-    progress : bool, default False
-        Show a progress bar.
+    Flows are fitted with so many seeds at the first and the last snapshot, which say how noisy one
+    flow is; elsewhere with one.
 
-    Returns
-    -------
-    dict
-        ``training``, ``corpus``, ``settings``; ``baselines``: scores without any training;
-        ``snapshots``: a list, see `measure_snapshot`, with ``step``, ``tokens``,
-        ``training_loss``, ``held_out_loss`` and ``seconds``; ``film``: frames by snapshot, aligned
-        (`align_frames`).
-
-    Raises
-    ------
-    ValueError
-        If the run was trained on another corpus.
+    Gives ``training``, ``corpus``, ``settings``; ``baselines``: scores without any training;
+    ``snapshots``: a list, see `measure_snapshot`, with ``step``, ``tokens``, ``training_loss``,
+    ``held_out_loss`` and ``seconds``; ``film``: frames by snapshot, aligned (`align_frames`).
     """
     if training.settings["corpus"] != corpus.fingerprint:
         raise ValueError(
@@ -648,30 +528,9 @@ def measure_folder(
 ) -> dict[str, Any]:
     """Measure the run in a folder (`measure_run`), and store the results.
 
-    Parameters
-    ----------
-    run : Path
-        That `pretrain` filled.
-    corpus : str or Path
-        The text that it was trained on (`find_corpus`).
-    name : str
-        Of the stored run.
-    data : str
-        Set whose validation pairs are scored (`load_validation_pairs`).
-    out : Path, optional
-        Write to this JSON file, and not to the project's results.
-    partial : bool
-        See `read_training`.
-    seeds, least_pairs, resume
-        See `measure_run`.
-    device : str, optional
-        See `find_device`.
-    download, progress : bool
-
-    Returns
-    -------
-    dict
-        The results.
+    ``data`` is the set whose validation pairs are scored. With ``out``, results are written to this
+    JSON file, and not to the project's results; the rest is as in `measure_run`, `read_training`
+    and `find_corpus`.
     """
     training = read_training(run, partial=partial)
     pairs = load_validation_pairs(data, download=download)

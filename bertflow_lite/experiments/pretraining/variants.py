@@ -46,21 +46,6 @@ from bertflow_lite.experiments.table1 import WordEmbeddings
 from bertflow_lite.measures.geometry import mean_cosine
 from bertflow_lite.measures.similarity import spearman
 
-__all__ = [
-    "ASIDES",
-    "LADDER",
-    "STEPS",
-    "VARIANTS",
-    "Trial",
-    "Variant",
-    "compare_recipes",
-    "run_comparison",
-    "run_variants",
-    "short_run",
-    "thin_corpus",
-    "train_variant",
-]
-
 T = TypeVar("T")
 STEPS = (0, 10, 30, 50, 70, 100, 200, 300, 500)
 """Where a variant is measured."""
@@ -68,6 +53,27 @@ OF_TOKENS = 6e7
 """Length of the run whose first part a variant is: the rate falls as it does there."""
 # Of what `compare_recipes` and `train_variant` give: kept results of another one are not used.
 COMPARE_FORMAT, FORMAT = 1, 2
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One thing that is changed.
+
+    Attributes
+    ----------
+    name, why : str
+        What is changed, and what it asks.
+    changes : dict
+        Fields of `Recipe`.
+    text : {"whole", "thinned", "equal", "running"}
+        The corpus; as much of it as is left where all words are equally frequent, drawn at random;
+        that text itself (`thin_corpus`); or rows of running text, cut wherever a row is full.
+    """
+
+    name: str
+    why: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    text: str = "whole"
 
 
 def short_run(
@@ -82,27 +88,8 @@ def short_run(
 ) -> tuple[list[T], float]:
     """Train to some points, and measure at each of them.
 
-    Parameters
-    ----------
-    run : TrainingRun
-    points : sequence of float
-        Where to measure; the last one ends the run.
-    unit : {"step", "tokens"}
-        What the points count.
-    measure : callable
-    share : callable
-        Gives the share of the run that is over, by which the rate falls.
-    name : str
-        Of the progress bar.
-    progress : bool
-        Show it.
-
-    Returns
-    -------
-    found : list
-        What was measured.
-    seconds : float
-        Of training.
+    Points count steps or tokens; the last one ends the run. ``share`` gives the share of the run
+    that is over, by which the rate falls. Gives what was measured, and the seconds of training.
     """
     found, left, measuring, began = [], sorted(points), 0.0, time.monotonic()
     with tqdm(total=int(left[-1]), unit=unit[:4], unit_scale=True, desc=name,
@@ -127,54 +114,36 @@ _BERT = Recipe(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One recipe to try.
-
-    Attributes
-    ----------
-    name, why : str
-        What is changed, and what one hopes for.
-    changes : dict
-        Fields of `Recipe`, on top of BERT's settings at a small batch.
-    text : {"sentences", "running"}
-        Rows of whole sentences, or of running text, cut wherever a row is full.
-    """
-
-    name: str
-    why: str
-    changes: dict[str, Any] = field(default_factory=dict)
-    text: str = "sentences"
-
-    @property
-    def recipe(self) -> Recipe:
-        """The whole recipe."""
-        return dataclasses.replace(_BERT, **self.changes)
+def tried(trial: Variant) -> Recipe:
+    """Give a trial's whole recipe: its changes on top of BERT's settings at a small batch."""
+    return dataclasses.replace(_BERT, **trial.changes)
 
 
 _WAVES: dict[str, Any] = {"waves": True}
 _NEIGHBORS = {**_WAVES, "neighbors": 1.2}
 _MASKED = {**_NEIGHBORS, "masked": 0.3, "masked_last": 0.3}
 LADDER = (
-    Trial("the start", "random places, 15 % masked, rate 0.001, bias at log p"),
-    Trial("+ waves for places", "one place to the left is the same turn everywhere", _WAVES),
-    Trial("+ heads begin at their neighbors", "no search for what matters most", _NEIGHBORS),
-    Trial("+ 30 % masked", "twice as many guesses in a step", _MASKED),
+    Variant("the start", "random places, 15 % masked, rate 0.001, bias at log p"),
+    Variant("+ waves for places", "one place to the left is the same turn everywhere", _WAVES),
+    Variant("+ heads begin at their neighbors", "no search for what matters most", _NEIGHBORS),
+    Variant("+ 30 % masked", "twice as many guesses in a step", _MASKED),
 )
 ASIDES = (
-    Trial("start, bias from zero", "BERT's own: frequencies have to be learned", {"bias": "zero"}),
-    Trial(
+    Variant(
+        "start, bias from zero", "BERT's own: frequencies have to be learned", {"bias": "zero"}
+    ),
+    Variant(
         "start, initial scale 0.06", "attention that is less even at first", {"initial_std": 0.06}
     ),
-    Trial("neighbors, rate 0.002", "larger steps", {**_NEIGHBORS, "learning_rate": 2e-3}),
-    Trial("neighbors, rate 0.0005", "smaller steps", {**_NEIGHBORS, "learning_rate": 5e-4}),
-    Trial("neighbors, no warm-up", "full steps at once", {**_NEIGHBORS, "warmup_tokens": 1.0}),
-    Trial(
+    Variant("neighbors, rate 0.002", "larger steps", {**_NEIGHBORS, "learning_rate": 2e-3}),
+    Variant("neighbors, rate 0.0005", "smaller steps", {**_NEIGHBORS, "learning_rate": 5e-4}),
+    Variant("neighbors, no warm-up", "full steps at once", {**_NEIGHBORS, "warmup_tokens": 1.0}),
+    Variant(
         "neighbors, 128 rows",
         "a quarter of the steps, with less noise",
         {**_NEIGHBORS, "rows": 128, "most_rows": 128},
     ),
-    Trial("neighbors, running text", "full rows, cut sentences", _NEIGHBORS, "running"),
+    Variant("neighbors, running text", "full rows, cut sentences", _NEIGHBORS, "running"),
 )
 
 
@@ -197,7 +166,7 @@ def running_text(corpus: PackedCorpus, tokenizer: Any, held_out: int) -> PackedC
 def compare_recipes(
     corpus: PackedCorpus,
     tokenizer: Any,
-    trial: Trial,
+    trial: Variant,
     *,
     tokens: float,
     shape: Mapping[str, Any] | None = None,
@@ -209,32 +178,16 @@ def compare_recipes(
 ) -> dict[str, Any]:
     """Train one recipe for a short while, the rate constant after its rise.
 
-    Parameters
-    ----------
-    corpus, tokenizer
-        As `pretrain`.
-    trial : Trial
-    tokens : float
-        When to end.
-    shape : mapping, optional
-        Fields of `Recipe` that all trials share, as ``width``; default: the book's model.
-    points : sequence of float
-        Shares of the tokens after which the held-out loss is measured.
-    seed, device, bf16
-        As `pretrain`.
-    progress : bool
-        Show a progress bar.
+    ``shape`` holds fields of `Recipe` that all trials share, as ``width`` (default: the book's
+    model); ``points`` are shares of the tokens after which the held-out loss is measured.
 
-    Returns
-    -------
-    dict
-        ``name``, ``why``, ``changes``; ``curve``: list of [step, tokens, held-out loss];
-        ``seconds`` of training.
+    Gives ``name``, ``why``, ``changes``; ``curve``: list of [step, tokens, held-out loss];
+    ``seconds`` of training.
     """
     held_out = corpus.n_held_out  # the same rows, also where the others are cut anew
     if trial.text == "running":
         corpus = running_text(corpus, tokenizer, held_out)
-    recipe = dataclasses.replace(trial.recipe, **(shape or {}))
+    recipe = dataclasses.replace(tried(trial), **(shape or {}))
     run = TrainingRun(
         corpus, tokenizer, recipe, seed=seed, device=device, bf16=bf16, held_out=held_out
     )
@@ -261,24 +214,9 @@ def run_comparison(
 ) -> dict[str, Any]:
     """Train all of `LADDER` and `ASIDES`; what is finished is kept in the cache until it is stored.
 
-    Parameters
-    ----------
-    corpus : str or Path
-        A text (`find_corpus`).
-    config : str
-        Of `RECIPES`, whose shape all trials have.
-    tokens, seed, bf16
-        As `compare_recipes`; for ``bf16`` None, see `choose_bf16`.
-    device : str, optional
-        See `find_device`.
-    store : str, optional
-        Name of the stored run.
-    download, progress : bool
+    The trials have the shape of the recipe ``config`` (`RECIPES`); ``store`` names the stored run.
 
-    Returns
-    -------
-    dict
-        ``settings``; ``ladder``, the number of trials in it; ``recipes``, see `compare_recipes`.
+    Gives ``settings``; ``ladder``, the number of trials in it; ``recipes``, see `compare_recipes`.
     """
     whole = find_recipe(config)
     shape = {name: getattr(whole, name) for name in ("blocks", "width", "heads", "length")}
@@ -299,16 +237,16 @@ def run_comparison(
     }  # fmt: skip
     found = []
     for trial in (*LADDER, *ASIDES):
-        name = f"{trial.name} {sorted(dataclasses.asdict(trial.recipe).items())}"
+        name = f"{trial.name} {sorted(dataclasses.asdict(tried(trial)).items())}"
 
-        def train(trial: Trial = trial) -> dict[str, Any]:
+        def train(trial: Variant = trial) -> dict[str, Any]:
             return compare_recipes(text, tokenizer, trial, **options)
 
         found.append(kept(name, train))
     results = {
         "settings": {
             **settings,
-            "base": {**LADDER[0].recipe.as_dict(), **shape},
+            "base": {**tried(LADDER[0]).as_dict(), **shape},
             "unigram_loss": round(unigram_loss(text), 4),
         },
         "ladder": len(LADDER),
@@ -339,27 +277,6 @@ def _store(
 
 
 # ---- one thing changed --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One thing that is changed.
-
-    Attributes
-    ----------
-    name, why : str
-        What is changed, and what it asks.
-    changes : dict
-        Fields of `Recipe`.
-    text : {"whole", "thinned", "equal"}
-        The corpus; as much of it as is left where all words are equally frequent, drawn at random;
-        or that text itself (`thin_corpus`).
-    """
-
-    name: str
-    why: str
-    changes: dict[str, Any] = field(default_factory=dict)
-    text: str = "whole"
 
 
 VARIANTS = (
@@ -398,30 +315,12 @@ def train_variant(
 ) -> dict[str, Any]:
     """Train one variant for a short while and measure it on its way.
 
-    Parameters
-    ----------
-    corpus, tokenizer
-        As `pretrain`.
-    variant : Variant
-    material : Material
-        Of the *whole* corpus: frequencies are those of the language, whatever text is trained on.
-    recipe : Recipe
-        What the variant changes.
-    steps : sequence of int
-        Where to measure; the last one ends the run.
-    each : int
-        Occurrences of a piece in the text where all are equally frequent (`thin_corpus`).
-    seed, device, bf16
-        As `pretrain`.
-    progress : bool
-        Show a progress bar.
+    The material is that of the *whole* corpus: frequencies are those of the language, whatever text
+    is trained on. The last of the steps ends the run; ``each`` is for `thin_corpus`.
 
-    Returns
-    -------
-    dict
-        ``name``, ``why``, ``changes``, ``text``; ``n_tokens`` and ``n_pieces`` (different ones) of
-        the text; ``snapshots``: a list of what `measure_variant` gives, with ``step``, ``tokens``
-        and ``held_out_loss``; ``seconds`` of training.
+    Gives ``name``, ``why``, ``changes``, ``text``; ``n_tokens`` and ``n_pieces`` (different ones)
+    of the text; ``snapshots``: a list of what `measure_variant` gives, with ``step``, ``tokens``
+    and ``held_out_loss``; ``seconds`` of training.
     """
     text = corpus
     if variant.text != "whole":
@@ -461,14 +360,11 @@ def measure_variant(
 ) -> dict[str, Any]:
     """Measure what a variant is about: word norms at both ends, terms, cones and scores.
 
-    Returns
-    -------
-    dict
-        ``norm``: rank correlation of a word's norm with its log frequency, ``input`` and
-        ``output`` vectors (one and the same where tied), and ``input_mean``, the mean norm;
-        ``distance``: that of the distance to its neighbors, input vectors; ``words_cosine`` and
-        ``sentences_cosine``; ``terms``: ``log_p_in`` of `measure_terms`; ``sts``: last2avg, by
-        calibrator.
+    Gives ``norm``: rank correlation of a word's norm with its log frequency, ``input`` and
+    ``output`` vectors (one and the same where tied), and ``input_mean``, the mean norm;
+    ``distance``: that of the distance to its neighbors, input vectors; ``words_cosine`` and
+    ``sentences_cosine``; ``terms``: ``log_p_in`` of `measure_terms`; ``sts``: last2avg, by
+    calibrator.
     """
     lm = load_language_model(folder, device=device)
     body = LoadedModel(lm.name, lm.model.base_model, lm.tokenizer, lm.fingerprint)
@@ -514,28 +410,10 @@ def run_variants(
 ) -> dict[str, Any]:
     """Train `VARIANTS`; each is kept in the cache until all are stored.
 
-    Parameters
-    ----------
-    corpus, config, device, bf16, store, download, progress
-        See `run_comparison`.
-    steps : int
-        Train each so far.
-    only : sequence of str
-        Names of variants; default: all.
-    data : str
-        Set whose validation pairs are scored (`load_validation_pairs`).
-    each, seed
-        See `train_variant`.
+    Each is trained for so many steps; by default, all are. ``data`` is the set whose validation
+    pairs are scored; the rest is as in `run_comparison` and `train_variant`.
 
-    Returns
-    -------
-    dict
-        ``settings``; ``variants``, see `train_variant`.
-
-    Raises
-    ------
-    ValueError
-        If there is no such variant or configuration.
+    Gives ``settings``; ``variants``, see `train_variant`.
     """
     names = [variant.name for variant in VARIANTS]
     for name in only:
@@ -584,29 +462,12 @@ def thin_corpus(
 ) -> PackedCorpus:
     """Keep some occurrences of the pieces, in the order of the text, and drop all others.
 
-    Parameters
-    ----------
-    corpus : PackedCorpus
-    tokenizer : PreTrainedTokenizerFast
-        That it was packed with.
-    each : int
-        Occurrences of a piece to keep.  Pieces that occur less often are dropped.
-    equal : bool
-        Whether every piece that is left occurs equally often.  Otherwise as many occurrences in
-        all are drawn from the whole text, whatever their piece.
-    seed : int, default 0
-        Of the draw.
+    ``each`` is the number of occurrences of a piece to keep; pieces that occur less often are
+    dropped. With ``equal``, every piece that is left occurs equally often; otherwise as many
+    occurrences in all are drawn from the whole text, whatever their piece.
 
-    Returns
-    -------
-    PackedCorpus
-        In memory.  Its rows are as long as those of the text, drawn at random, whatever sentences
-        the pieces come from: so a step reads as much, and rates fall as fast.
-
-    Raises
-    ------
-    ValueError
-        If no piece occurs so often.
+    The rows, in memory, are as long as those of the text, drawn at random, whatever sentences the
+    pieces come from: so a step reads as much, and rates fall as fast.
 
     Examples
     --------

@@ -24,7 +24,7 @@ from bertflow_lite.datasets.nli import LABELS, NliPairs
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.models import load_model
 from bertflow_lite.encoders.transformer import Encoder, load_encoder
-from bertflow_lite.experiments.nli.fine_tune import cut_blocks, fine_tune, load_nli_record
+from bertflow_lite.experiments.nli.fine_tune import cut_blocks, fine_tune, load_nli_record, run_nli
 from bertflow_lite.experiments.nli.judge import (
     CLASSIFIER,
     check_pairs,
@@ -33,7 +33,6 @@ from bertflow_lite.experiments.nli.judge import (
     hold_out,
     select_pairs,
 )
-from bertflow_lite.experiments.nli.runs import run_nli
 from bertflow_lite.experiments.table8 import run_table8
 from bertflow_lite.measures.scores import score_sts
 
@@ -443,7 +442,7 @@ def test_command(
 def test_command_stopped(
     tiny_bert_folder: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bertflow_lite.experiments.nli import runs as nli_runs
+    from bertflow_lite.experiments.nli import fine_tune as nli_runs
 
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt("stopped after step 3 of 9")

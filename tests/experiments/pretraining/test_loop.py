@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import bertflow_lite as bf
 from bertflow_lite.experiments.pretraining import loop
-from bertflow_lite.experiments.pretraining import vocabulary_loss as vocabulary_loss_module
+from bertflow_lite.experiments.pretraining import loop as vocabulary_loss_module
 from bertflow_lite.experiments.pretraining.checkpoints import CHECKPOINT
 from bertflow_lite.experiments.pretraining.corpus import (
     pack_corpus,

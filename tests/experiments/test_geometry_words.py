@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 
 from bertflow_lite.calibrators.linear import Whitener
 from bertflow_lite.datasets.gensim_sets import WordPairs, load_word_pairs
-from bertflow_lite.experiments.geometry.words import (
+from bertflow_lite.experiments.geometry import (
     WeightedWhitening,
     remove_frequency,
     score_word_pairs,

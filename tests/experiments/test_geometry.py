@@ -12,8 +12,8 @@ from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.datasets.word_counts import WordCounts, load_word_counts
 from bertflow_lite.encoders.models import PACKAGED_MODELS
 from bertflow_lite.encoders.transformer import load_encoder
-from bertflow_lite.experiments.geometry import spaces as geometry_runs
-from bertflow_lite.experiments.geometry.spaces import (
+from bertflow_lite.experiments import geometry as geometry_runs
+from bertflow_lite.experiments.geometry import (
     CALIBRATORS,
     encode_without_first,
     measure_space,

@@ -1,0 +1,499 @@
+"""Everything that the chapter on anisotropy shows about one model, measured in one go.
+
+Its spaces of words (with Table 1 and the rating of word pairs) and of sentences, layer by layer.
+`run_geometry` gives a dict that JSON can hold; the command line stores it, the chapter and
+`figures.geometry` read it.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bertflow_lite.calibrators.base import RELATIVE_VARIANCE
+from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
+from bertflow_lite.calibrators.linear import Standardizer, TopDirectionRemover, principal_directions
+from bertflow_lite.datasets.gensim_sets import WORD_SETS, WordPairs, load_word_pairs
+from bertflow_lite.datasets.pairs import SentencePairs
+from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.datasets.word_counts import (
+    WordCounts,
+    load_word_counts,
+    mean_log_frequency,
+    wordfreq_words,
+)
+from bertflow_lite.encoders.transformer import Encoder, load_encoder
+from bertflow_lite.experiments.runs import round_numbers
+from bertflow_lite.experiments.scoring import calibrated, different_sentences, set_name
+from bertflow_lite.experiments.table1 import (
+    BINS,
+    HasVocabulary,
+    WordEmbeddings,
+    find_neighbors,
+    make_table1,
+)
+from bertflow_lite.measures.geometry import (
+    effective_rank,
+    frequency_shares,
+    iso_score,
+    mean_cosine,
+    partition_score,
+    sampled_mean_cosine,
+    singular_values,
+)
+from bertflow_lite.measures.scores import bootstrap_interval, score_sts
+from bertflow_lite.measures.similarity import (
+    Floats,
+    as_rows,
+    as_values,
+    cosine,
+    spearman,
+    unit_rows,
+)
+
+logger = logging.getLogger(__name__)
+CALIBRATORS = ("none", "sn", "natsv:1", "natsv:10", "sn+natsv:6", "whiten", "flow")
+LAYERS = ("last2avg", "first-last")
+# Flows are fitted on few sentences here; one epoch would be as little as 24 steps.
+FLOW_STEPS = 500
+N_SPECTRUM = 80
+N_SHOWN_WORDS = 1000
+VIEWS = ("none", "whiten", "flow")
+
+
+def run_geometry(
+    model: Encoder | str,
+    *,
+    sets: Sequence[SentencePairs] | None = None,
+    layers: Sequence[str] = LAYERS,
+    calibrators: Sequence[str] = CALIBRATORS,
+    n_resamples: int = 1000,
+    views: bool = True,
+    random_state: int = 0,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Measure a model's word and sentence spaces (Section 2.2, Table 1, and after).
+
+    Every single layer is measured raw, and the ``layers`` calibrated besides, each calibrator
+    fitted on the different sentences of the set (by default `default_sets`). The views of the first
+    set's sentences need umap-learn.
+
+    Gives ``words``: Table 1 and the word space; ``word_similarity``: Spearman with ratings, by
+    calibration; ``layers``, ``calibrated``: by set, the measures of `measure_space`;
+    ``first_token``: the layers of the first set without each sentence's first token; ``views``:
+    coordinates; ``settings``: what they depend on.
+    """
+    if isinstance(model, str):
+        loaded = load_encoder(model)
+        if not isinstance(loaded, Encoder):
+            raise ValueError(f"{model!r} has no layers to measure; give a transformer.")
+        model = loaded
+    sets = default_sets() if sets is None else list(sets)
+    counts = load_word_counts()
+    words = WordEmbeddings.of(model, counts.words)
+    out: dict[str, Any] = {
+        "words": measure_words(words, counts),
+        "word_similarity": score_words(model, words, counts, random_state),
+        "layers": {},
+        "calibrated": {},
+        "settings": {
+            "sets": {set_name(pairs): pairs.fingerprint for pairs in sets},
+            "n_sentences": {set_name(pairs): len(set(pairs.sentences)) for pairs in sets},
+            "flow_steps": FLOW_STEPS,
+            "random_state": random_state,
+            "word_counts": counts.source,
+        },
+    }
+    out["first_token"] = measure_first_token(model, sets[0]) if sets else []
+    for pairs in sets:
+        logger.info("sentence space on %s", set_name(pairs))
+        every = list(range(model.n_layers + 1))
+        raw = model.encode(pairs.sentences, [*every, *layers], progress=progress)
+        options: dict[str, Any] = {
+            "counts": counts,
+            "n_resamples": n_resamples,
+            "random_state": random_state,
+        }
+        out["layers"][set_name(pairs)] = [
+            measure_space(raw[str(layer)], pairs, **options) for layer in every
+        ]
+        out["calibrated"][set_name(pairs)] = {
+            layer: {
+                name: measure_space(
+                    _calibrate(raw[layer], pairs, name, random_state),
+                    pairs,
+                    spectrum=True,
+                    **options,
+                )
+                for name in calibrators
+            }
+            for layer in layers
+        }
+        if views and pairs is sets[0]:
+            out["views"] = _make_views(raw[layers[0]], pairs, counts, layers[0], random_state)
+    rounded: dict[str, Any] = round_numbers(out)
+    return rounded
+
+
+def default_sets() -> list[SentencePairs]:
+    """mini-sts, and STS-B's validation pairs where the real data is present."""
+    sets = [load_sts("mini-sts")]
+    try:
+        sts = load_sts("stsb", split="dev")
+    except FileNotFoundError:
+        logger.info("the real STS-B is not here; mini-sts only")
+        return sets
+    return [*sets, sts]
+
+
+def measure_space(
+    embeddings: NDArray[np.floating[Any]],
+    pairs: SentencePairs,
+    *,
+    counts: WordCounts,
+    n_resamples: int = 1000,
+    random_state: int = 0,
+    spectrum: bool = False,
+) -> dict[str, Any]:
+    """Measure the space of a set's sentences, and score it on the set.
+
+    Geometry is measured on the set's different sentences, the score on its pairs.
+
+    ``spectrum`` adds the centered singular values, divided by the largest, at up to 80 indices.
+
+    Gives ``mean_cosine`` (with ``low``, ``high``) over all pairs, ``sampled_cosine`` over 10,000
+    random ones, ``effective_rank`` and ``effective_rank_raw`` (not centered), ``iso_score``,
+    ``partition_score`` (rows of unit length), ``frequency`` and ``length`` (`frequency_shares` with
+    mean log word frequency, and with the log of the number of words), ``sts``, ``sts_low``,
+    ``sts_high``, and ``sts_centered``: the score after subtracting the mean.
+    """
+    rows, texts = different_sentences(pairs)
+    x = embeddings[rows]
+    exact, sampled = mean_cosine(x), sampled_mean_cosine(x, random_state=random_state)
+    singular = singular_values(x)
+    interval = bootstrap_interval(
+        pairs, embeddings, n_resamples=n_resamples, random_state=random_state
+    )
+    centered = embeddings - x.mean(axis=0)
+    n_words = np.array([len(text.split()) for text in texts])
+    out = {
+        "mean_cosine": {"estimate": exact.estimate, "low": exact.low, "high": exact.high},
+        "sampled_cosine": {"estimate": sampled.estimate, "low": sampled.low, "high": sampled.high},
+        "effective_rank": effective_rank(singular),
+        "effective_rank_raw": effective_rank(singular_values(x, center=False)),
+        "iso_score": iso_score(x),
+        "partition_score": partition_score(unit_rows(x.astype(np.float64))),
+        "mean_norm": float(np.linalg.norm(x, axis=1).mean()),
+        "frequency": frequency_shares(
+            x, mean_log_frequency(texts, counts), n_directions=5
+        ).to_dict(),
+        "length": frequency_shares(x, np.log(n_words), n_directions=5).to_dict(),
+        "sts": interval.estimate,
+        "sts_low": interval.low,
+        "sts_high": interval.high,
+        "sts_centered": bootstrap_interval(pairs, centered, n_resamples=1).estimate,
+    }
+    if spectrum:
+        out["spectrum"] = thin_spectrum(singular, N_SPECTRUM)
+    return out
+
+
+def thin_spectrum(singular: Floats, most: int) -> dict[str, Any]:
+    """Give singular values, divided by the largest, at so many indices, even on a log scale."""
+    at = np.unique(np.geomspace(1, len(singular), most).round().astype(int))
+    return {"index": at.tolist(), "value": (singular[at - 1] / singular[0]).tolist()}
+
+
+def _calibrate(
+    embeddings: NDArray[np.floating[Any]], pairs: SentencePairs, name: str, random_state: int
+) -> NDArray[np.floating[Any]]:
+    """Fit on the different sentences of the set, as the paper's "target" setting does."""
+    rows, _ = different_sentences(pairs)
+    return calibrated(name, embeddings[rows], embeddings, seed=random_state, min_steps=FLOW_STEPS)
+
+
+def _make_views(
+    embeddings: NDArray[np.floating[Any]],
+    pairs: SentencePairs,
+    counts: WordCounts,
+    layer: str,
+    random_state: int,
+) -> dict[str, Any]:
+    """PCA and UMAP coordinates of a set's different sentences, raw, whitened, after the flow."""
+    try:
+        from umap import UMAP
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "the UMAP views need umap-learn: pip install umap-learn, or pass views=False"
+        ) from error
+    rows, texts = different_sentences(pairs)
+    coordinates: dict[str, Any] = {}
+    for name in VIEWS:
+        x = _calibrate(embeddings, pairs, name, random_state)[rows]
+        mean = x.mean(axis=0, dtype=np.float64)
+        _, directions = principal_directions(x, mean)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # UMAP says that a seed makes it use one thread
+            umap: Floats = UMAP(metric="cosine", random_state=random_state).fit_transform(x)
+        pca = (x - mean) @ directions[:2].T
+        coordinates[name] = {
+            method: {"x": xy[:, 0].tolist(), "y": xy[:, 1].tolist()}
+            for method, xy in (("pca", pca), ("umap", umap))
+        }
+    return {
+        "set": set_name(pairs),
+        "layer": layer,
+        "row": rows,  # in pairs.sentences; the texts are not stored twice
+        "log_frequency": mean_log_frequency(texts, counts).tolist(),
+        "coordinates": coordinates,
+    }
+
+
+def encode_without_first(
+    encoder: Encoder, sentences: Sequence[str]
+) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.float64]]:
+    """Mean over all tokens but the first, for every hidden state.
+
+    The encoder's cache is not used. A sentence of one token, special ones included, is an error.
+
+    Gives the means, shape (n_states, n, dim), and for each state the mean norm of first tokens, and
+    of all others.
+    """
+    ids = encoder.tokenizer(list(sentences), truncation=True, max_length=encoder.max_length)
+    lengths = np.array([len(tokens) for tokens in ids["input_ids"]])
+    if lengths.min() < 2:
+        raise ValueError(f"sentence {int(lengths.argmin())} has fewer than two tokens.")
+    n_states = encoder.n_layers + 1
+    means = np.empty((n_states, len(lengths), encoder.dim), dtype=np.float32)
+    first, others = np.zeros((2, n_states))
+    for batch in encoder.hidden_states(sentences):
+        rest = batch.mask.float().cpu()
+        rest[:, 0] = 0
+        for layer, state in enumerate(batch.states):
+            state = state.float().cpu()
+            norms = state.norm(dim=2)
+            first[layer] += float(norms[:, 0].sum())
+            others[layer] += float((norms * rest).sum())
+            total = (state * rest.unsqueeze(2)).sum(dim=1)
+            means[layer, batch.rows] = (total / rest.sum(dim=1, keepdim=True)).numpy()
+    return means, first / len(lengths), others / (lengths - 1).sum()
+
+
+def measure_first_token(encoder: Encoder, pairs: SentencePairs) -> list[dict[str, Any]]:
+    """Measure every layer without the first token of each sentence.
+
+    Gives, for each layer: ``first_norm`` and ``other_norm``, the mean norm of first tokens and of
+    all others; ``mean_cosine`` and ``sts`` (Spearman x 100) of means without first tokens.
+    """
+    texts = list(dict.fromkeys(pairs.sentences))
+    row_of = {text: row for row, text in enumerate(texts)}
+    rows = [row_of[text] for text in pairs.sentences]
+    means, first, others = encode_without_first(encoder, texts)
+    return [
+        {
+            "first_norm": float(first[layer]),
+            "other_norm": float(others[layer]),
+            "mean_cosine": mean_cosine(x).estimate,
+            "sts": score_sts(pairs, x[rows]).all,
+        }
+        for layer, x in enumerate(means)
+    ]
+
+
+def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
+    """Measure Table 1, in three readings of "rank", and the word space around it."""
+    measured = words.up_to(BINS[-1][1])
+    neighbors = find_neighbors(words.vectors, words.rows)
+    n = len(measured.words)
+    first = type(neighbors)(*(values[:n] for values in vars(neighbors).values()))
+    # Two other readings of "rank": wordfreq's, and the rank among one-token words only.
+    other = {word: rank for rank, word in enumerate(wordfreq_words())}
+    by_wordfreq = np.array([other.get(word, len(other)) for word in words.words], dtype=np.intp)
+    own = words.vectors[words.rows]
+    norms = np.linalg.norm(own, axis=1)
+    f = counts.log_frequency(words.words)
+    mean = own.mean(axis=0, dtype=np.float64)
+    _, directions = principal_directions(own, mean)
+    plane = (own - mean) @ directions[:2].T
+    shown = np.unique(np.geomspace(1, len(words.words), N_SHOWN_WORDS).round().astype(int)) - 1
+    singular = singular_values(own)
+    exact = mean_cosine(own)
+    return {
+        "n_vectors": len(words.vectors),
+        "n_left_out": words.n_left_out,
+        "n_words": len(words.words),
+        "dim": int(own.shape[1]),
+        "table1": make_table1(measured, first).to_dict(),
+        "table1_wordfreq": make_table1(words, neighbors, ranks=by_wordfreq).to_dict(),
+        "table1_one_token_ranks": make_table1(
+            words, neighbors, ranks=np.arange(len(words.words))
+        ).to_dict(),
+        "spearman_with_rank": {  # over the words of Table 1
+            "norm": spearman(measured.ranks, norms[:n]),
+            "distance": spearman(measured.ranks, first.distance.mean(axis=1)),
+            "distance_over_norm": spearman(measured.ranks, first.distance.mean(axis=1) / norms[:n]),
+            "dot": spearman(measured.ranks, first.dot.mean(axis=1)),
+        },
+        "spearman_norm_distance": spearman(norms[:n], first.distance.mean(axis=1)),
+        "space": {
+            "mean_cosine": {"estimate": exact.estimate, "low": exact.low, "high": exact.high},
+            "effective_rank": effective_rank(singular),
+            "iso_score": iso_score(own),
+            "partition_score": partition_score(own),
+            "partition_score_unit": partition_score(unit_rows(own.astype(np.float64))),
+            "frequency": frequency_shares(own, f, n_directions=10).to_dict(),
+            "spectrum": thin_spectrum(singular, N_SPECTRUM),
+        },
+        "shown": {
+            "word": [words.words[i] for i in shown],
+            "rank": words.ranks[shown].tolist(),
+            "norm": norms[shown].tolist(),
+            "distance": neighbors.distance[shown].mean(axis=1).tolist(),
+            "dot": neighbors.dot[shown].mean(axis=1).tolist(),
+            "neighbors": [
+                " ".join(words.tokens[row] for row in neighbors.by_distance[i, :3]) for i in shown
+            ],
+            "pca": {"x": plane[shown, 0].tolist(), "y": plane[shown, 1].tolist()},
+        },
+    }
+
+
+def score_words(
+    model: Encoder, words: WordEmbeddings, counts: WordCounts, random_state: int
+) -> dict[str, Any]:
+    """Spearman with ratings by calibration; everything is fitted on the words of one token."""
+    fit_on = words.vectors[words.rows].astype(np.float64)
+    n = np.array([counts.counts[counts.rank[word]] for word in words.words], dtype=np.float64)
+    f = counts.log_frequency(words.words)
+    uniform, zipf = WeightedWhitening(fit_on), WeightedWhitening(fit_on, n)
+    # As many directions as Mu and Viswanath null for word vectors: about dim / 100.
+    nulled = TopDirectionRemover(max(1, fit_on.shape[1] // 100)).fit(fit_on)
+    standard = Standardizer().fit(fit_on)
+    flow = FlowCalibrator.from_preset("paper", random_state=random_state)
+    flow.fit(fit_on.astype(np.float32))
+    methods: dict[str, Any] = {
+        "none": lambda x: x,
+        "centered": lambda x: x - uniform.mean,
+        "zipf-centered": lambda x: x - zipf.mean,
+        "no frequency direction": lambda x: remove_frequency(fit_on, f, x),
+        "sn": standard.transform,
+        f"natsv:{nulled.k}": nulled.transform,
+        "whiten": uniform.transform,
+        "zipf-whiten": zipf.transform,
+        "flow": lambda x: flow.transform(x.astype(np.float32)),
+    }
+    out: dict[str, Any] = {
+        "fitted_on": len(fit_on),
+        "effective_words": {  # 1 / sum p^2: how many words the weighted moments rest on
+            "uniform": float(len(n)),
+            "zipf": float(n.sum() ** 2 / (n**2).sum()),
+        },
+        "sets": {},
+    }
+    for name in WORD_SETS:
+        pairs = load_word_pairs(name)
+        first, tokens1 = embed_words(model, pairs.words1)
+        second, tokens2 = embed_words(model, pairs.words2)
+        single = (tokens1 == 1) & (tokens2 == 1)
+        scores = {}
+        for method, apply in methods.items():
+            a, b = apply(first.astype(np.float64)), apply(second.astype(np.float64))
+            part = type(pairs)(name, (), (), pairs.ratings[single])
+            scores[method] = {
+                "all": score_word_pairs(pairs, a, b),
+                "one_token": score_word_pairs(part, a[single], b[single]),
+            }
+        out["sets"][name] = {
+            "n_pairs": len(pairs),
+            "n_one_token": int(single.sum()),
+            "scores": scores,
+        }
+    return out
+
+
+def embed_words(
+    encoder: HasVocabulary, words: tuple[str, ...] | list[str]
+) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+    """Input embeddings of words, with a space before them as within a sentence.
+
+    The tokenizer lower-cases them where it does so with sentences; a word without a token is an
+    error.
+
+    A word of several tokens gets the mean of their embeddings; besides comes the number of tokens
+    of each.
+    """
+    matrix = encoder.model.get_input_embeddings().weight.detach().float().cpu().numpy()
+    ids = encoder.tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]
+    for word, pieces in zip(words, ids, strict=True):
+        if not pieces:
+            raise ValueError(f"The tokenizer makes no token of {word!r}.")
+    vectors = np.stack([matrix[pieces].mean(axis=0) for pieces in ids])
+    return vectors, np.array([len(pieces) for pieces in ids], dtype=np.intp)
+
+
+def score_word_pairs(pairs: WordPairs, vectors1: ArrayLike, vectors2: ArrayLike) -> float:
+    """Spearman x 100 of the cosine of each pair's vectors, shapes (n_pairs, dim), with ratings."""
+    return 100 * spearman(cosine(vectors1, vectors2), pairs.ratings)
+
+
+class WeightedWhitening:
+    """Whitening under weights; word frequencies as weights make it Zipfian (Yokoi et al. 2024).
+
+    Subtract the weighted mean, then scale the principal directions of the weighted covariance to
+    variance 1.  Uniform weights treat all words alike, so that the tens of thousands of rare ones
+    set the mean and the directions; frequencies treat all *occurrences* alike.
+
+    Weights are at least 0, such as word counts; their scale does not matter, and by default they
+    are uniform.
+
+    Attributes
+    ----------
+    mean : ndarray, shape (dim,)
+        The weighted mean.
+    matrix : ndarray, shape (dim, n_kept)
+        What centered vectors are multiplied by.  Directions without variance are dropped.
+    """
+
+    def __init__(self, vectors: ArrayLike, weights: ArrayLike | None = None) -> None:
+        rows = as_rows(vectors, "the vectors")
+        w = np.ones(len(rows)) if weights is None else as_values(weights, "weights")
+        if len(w) != len(rows):
+            raise ValueError(f"There are {len(rows)} vectors, but {len(w)} weights.")
+        if not len(w) or w.min() < 0 or w.sum() == 0:
+            raise ValueError("Weights must be at least 0, and one must be above 0.")
+        w = w / w.sum()
+        self.mean: Floats = w @ rows
+        centered = rows - self.mean
+        variances, directions = np.linalg.eigh((centered.T * w) @ centered)
+        kept = variances > RELATIVE_VARIANCE * variances[-1]
+        if variances[-1] <= 0:
+            raise ValueError(f"All {len(rows)} vectors are equal: there is no variance to whiten.")
+        self.matrix: Floats = directions[:, kept] / np.sqrt(variances[kept])
+
+    def transform(self, vectors: ArrayLike) -> Floats:
+        """Whiten vectors, shape (n, dim) -> (n, n_kept)."""
+        return np.asarray((as_rows(vectors, "the vectors") - self.mean) @ self.matrix)
+
+
+def remove_frequency(
+    fit_on: NDArray[np.floating[Any]], log_frequency: ArrayLike, vectors: ArrayLike
+) -> Floats:
+    """Center vectors and null the one direction along which they move with log frequency.
+
+    Mean and direction are those of the words ``fit_on``: the direction of the regression of the
+    embedding on log frequency, that is, the covariance of each dimension with it.
+    """
+    rows, f = as_rows(fit_on, "fit_on"), as_values(log_frequency, "log_frequency")
+    mean = rows.mean(axis=0)
+    direction = (rows - mean).T @ (f - f.mean())
+    length = np.linalg.norm(direction)
+    if length == 0:
+        raise ValueError("No dimension goes with log frequency: there is no direction to remove.")
+    direction /= length
+    centered = as_rows(vectors, "the vectors") - mean
+    return np.asarray(centered - np.outer(centered @ direction, direction))

@@ -1,1 +1,0 @@
-"""What chapter 4 measures: the spaces of words and sentences, layer by layer."""
