@@ -40,7 +40,7 @@ from bertflow_lite.train import (
     train_flow,
 )
 
-__all__ = ["PRESETS", "FlowCalibrator", "add_noise", "check_noise"]
+__all__ = ["PRESETS", "FlowCalibrator", "add_noise"]
 
 logger = logging.getLogger(__name__)
 # Rows that pass through the flow at once when it is not being trained.
