@@ -65,13 +65,6 @@ def hub_file(
 def hub_model(repo: str, *, download: bool = False, revision: str | None = None) -> Path:
     """Find the folder of a transformer in the hub's cache, or fetch it.
 
-    Parameters
-    ----------
-    repo : str
-        Such as ``"bert-base-uncased"``.
-    download, revision
-        As for `hub_file`.
-
     Returns
     -------
     Path

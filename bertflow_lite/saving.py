@@ -14,6 +14,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -28,6 +29,7 @@ __all__ = ["Arrays", "Savable", "describe", "make_again", "read_file", "write_fi
 
 FORMAT = "bertflow-lite"
 FORMAT_VERSION = 1
+PACKAGES = ("bertflow-lite", "torch", "transformers", "numpy", "scipy", "scikit-learn")
 LARGEST_HEADER = 16 * 2**20  # bytes of JSON; a real one has a few thousand
 # What JSON gives for a setting of each annotation (an int will do for a float).
 JSON_TYPES: dict[str, tuple[type, ...]] = {
@@ -241,15 +243,26 @@ def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, N
         raise ValueError(changed) from error
     if not isinstance(content, dict):
         raise ValueError(changed)
-    version = content.get("format_version")
-    if type(version) is int and version > FORMAT_VERSION:
+    number = content.get("format_version")
+    if type(number) is int and number > FORMAT_VERSION:
         raise ValueError(
-            f"{name!r} is of format {version}, written by a newer bertflow-lite; this one reads up "
+            f"{name!r} is of format {number}, written by a newer bertflow-lite; this one reads up "
             f"to {FORMAT_VERSION}. Run: pip install --upgrade bertflow-lite"
         )
     if _digest(said, arrays) != head.get("sha256") or content.get("format") != FORMAT:
         raise ValueError(changed)
     return content, arrays
+
+
+def package_versions() -> dict[str, str]:
+    """Give the versions of the packages that numbers may depend on."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions
 
 
 def join(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:

@@ -42,21 +42,6 @@ def find_live(x: FloatArray) -> NDArray[np.bool_]:
 
     A dead dimension says nothing about a sentence, but a calibrator that divides by its standard
     deviation blows it up: the last layer of all-MiniLM-L6-v2 has three with a deviation of 1e-32.
-
-    Parameters
-    ----------
-    x : ndarray, shape (n, dim)
-        Embeddings.
-
-    Returns
-    -------
-    ndarray of bool, shape (dim,)
-        True for a dimension to calibrate.
-
-    Raises
-    ------
-    ValueError
-        If no dimension has any spread, that is, if all rows are (nearly) equal.
     """
     mean, std = mean_std(x)
     return live_of(mean, std, len(x), stacklevel=4)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 from bertflow_lite.experiments.resume import Keep, KeptResults, no_keep
-from bertflow_lite.experiments.runs import package_versions
+from bertflow_lite.saving import package_versions
 
 __all__ = ["AnyEncoder", "RunOptions", "default_layers", "open_kept", "seeds_for"]
 

@@ -289,16 +289,8 @@ def run_answers(
         For each layers and calibrator: ``auc`` and ``within``, the mean of the bins' AUC, weighted
         by pairs; calibrators are fitted on the questions and sentences themselves.
     """
-    qnli = load_qnli(download=bool(options.get("download")))
-    pairs = SentencePairs(
-        "qnli",
-        qnli.split,
-        qnli.questions,
-        qnli.sentences,
-        qnli.labels.astype(float),
-        np.full(len(qnli), "qnli"),
-    )
-    target = Target(pairs, tuple(qnli.all_sentences))
+    pairs = load_qnli(download=bool(options.get("download")))
+    target = Target(pairs, tuple(dict.fromkeys(pairs.sentences)))
     overlap = word_overlap(pairs.sentences1, pairs.sentences2)
     binned = within_overlap(pairs, overlap, bins).subsets
     rows = []
