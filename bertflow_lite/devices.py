@@ -187,12 +187,6 @@ def computes_in_bfloat16(device: torch.device | str) -> bool:
 def choose_bf16(wanted: bool | None, device: torch.device | str) -> bool:
     """Give what is wanted, or what is best on a device.
 
-    Parameters
-    ----------
-    wanted : bool, optional
-        None chooses by `computes_in_bfloat16`.
-    device : torch.device or str
-
     Returns
     -------
     bool

@@ -262,16 +262,7 @@ def map_rows(x: Any) -> MappedRows | NDArray[Any] | None:
 
 
 def write_rows(path: str | os.PathLike[str], n_rows: int, blocks: Iterator[NDArray[Any]]) -> Path:
-    """Write blocks of rows as one ``.npy`` file, which appears when it is complete.
-
-    Parameters
-    ----------
-    path : str or path
-        Ends in ``.npy``; a file that is there is replaced.
-    n_rows : int
-        Of all blocks together.
-    blocks : iterator of ndarray, shape (rows, dim)
-    """
+    """Write blocks of rows as one ``.npy`` file, which appears when it is complete."""
     path = Path(path)
     if path.suffix != ".npy":
         raise ValueError(f"{path.name!r} must end in .npy, the format that is written.")

@@ -69,11 +69,6 @@ def hub_model(repo: str, *, download: bool = False, revision: str | None = None)
     -------
     Path
         The folder with configuration, tokenizer and weights (safetensors, where there are any).
-
-    Raises
-    ------
-    FileNotFoundError, PermissionError, ConnectionError
-        As `hub_file`; FileNotFoundError also for a repository that holds no transformer.
     """
     from huggingface_hub import snapshot_download
 

@@ -158,12 +158,6 @@ def load_nli_sentences(
         Repository to commit, to be sure of always the same files.
     check_counts : bool, default True
         Insist on the official number of pairs in the hub's files.
-
-    Raises
-    ------
-    ValueError, FileNotFoundError, PermissionError, ConnectionError
-        If a file is not as it should be; if nothing is found (the message says what would help);
-        if the hub refuses; if it cannot be reached.
     """
     call = "load_nli_sentences(download=True)"
     found = source_of(SENTENCES_FILE).get(call, data_dir, download, revision=revision)

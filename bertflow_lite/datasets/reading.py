@@ -126,16 +126,16 @@ def read_scores(texts: list[str], path: Path, first_line: int) -> list[float]:
     return scores
 
 
-def read_labels(
-    texts: list[str], path: Path, labels: Sequence[str], first_line: int = 2
-) -> list[int]:
+def read_labels(texts: list[str], path: Path, labels: Sequence[str]) -> list[int]:
     """Turn labels, or their positions written as numbers, into positions in `labels`."""
     known = {label: i for i, label in enumerate(labels)}
     known |= {str(i): i for i in range(len(labels))}
     found = [known.get(text, -1) for text in texts]
     if -1 in found:
         wrong = found.index(-1)
-        where = f"row {wrong}" if path.suffix == ".parquet" else f"line {first_line + wrong}"
+        where = (
+            f"row {wrong}" if path.suffix == ".parquet" else f"line {2 + wrong}"
+        )  # below the header
         raise ValueError(
             f"{_tidy_name(path)}, {where}: the label {texts[wrong]!r} is none of "
             f"{', '.join(labels)}."

@@ -178,11 +178,6 @@ def read_about(path: str | os.PathLike[str]) -> dict[str, Any]:
     -------
     dict
         ``steps`` (classes, settings, what the fit found), ``data``, ``versions``, ``date``.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        As `load`.
     """
     return read_file(path)[0]
 
@@ -227,13 +222,7 @@ def _restore(
 
 
 def calibrators_of(model: Any) -> list[Any]:
-    """Give the fitted calibrators of a pipeline, or the one that is given, in their order.
-
-    Raises
-    ------
-    ValueError
-        For anything but a fitted calibrator of this package or a Pipeline of such.
-    """
+    """Give the fitted calibrators of a pipeline, or the one that is given, in their order."""
     steps = [step for step in _steps_of(model)[1] if not isinstance(step, SentenceEncoder)]
     for step in steps:
         describe(step)  # refuses what is none of ours, and settings changed since the fit

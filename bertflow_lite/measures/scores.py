@@ -309,11 +309,6 @@ def bootstrap_difference(
     Interval
         Of the difference.
 
-    Raises
-    ------
-    ValueError
-        As `bootstrap_interval`.
-
     Examples
     --------
     >>> from bertflow_lite import load_sts
