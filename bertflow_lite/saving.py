@@ -42,24 +42,13 @@ JSON_TYPES: dict[str, tuple[type, ...]] = {
 
 
 class Arrays:
-    """The arrays of one object out of a file; what is taken must be of the right type and shape.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-    """
+    """The arrays of one object out of a file; what is taken must be of the right type and shape."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self.left = dict(arrays)
 
     def take(self, name: str, dtype: Any, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
-        """Take one out; ``shape`` None is any length of one dimension.
-
-        Raises
-        ------
-        ValueError
-            If it is missing, of another type or shape, or holds a value that is not finite.
-        """
+        """Take one out; ``shape`` None is any length of one dimension."""
         if name not in self.left:
             raise ValueError(f"the array {name!r} is missing")
         array = self.left.pop(name)
@@ -117,13 +106,7 @@ class Savable:
 
 
 def describe(step: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Take a fitted object apart: its class, settings and facts, and its arrays.
-
-    Raises
-    ------
-    ValueError
-        If it is none of ours, or a setting or an array cannot be saved.
-    """
+    """Take a fitted object apart: its class, settings and facts, and its arrays."""
     kind = type(step).__name__
     if Savable.kinds.get(kind) is not type(step):
         raise ValueError(
@@ -153,13 +136,7 @@ def describe(step: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def make_again(described: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """Make a fitted object of what `describe` gave, or of what claims to be that.
-
-    Raises
-    ------
-    ValueError
-        If a class, a setting or an array is unknown, missing, too much, or does not fit.
-    """
+    """Make a fitted object of what `describe` gave, or of what claims to be that."""
     if not isinstance(described, dict):
         raise ValueError("a step is no mapping")
     kind, settings, facts = (described.get(key) for key in ("class", "settings", "facts"))
@@ -187,20 +164,7 @@ def typed(facts: Mapping[str, Any], key: str, *types: type) -> Any:
 def write_file(
     path: str | os.PathLike[str], content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> Path:
-    """Write a description and its arrays as one file, which appears when it is complete.
-
-    Parameters
-    ----------
-    path : str or path
-        Its folder is made if missing; a file that is there is replaced.
-    content : mapping
-        What JSON can hold.
-    arrays : mapping of str to ndarray
-
-    Returns
-    -------
-    Path
-    """
+    """Write a description and its arrays as one file, which appears when it is complete."""
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     said = json.dumps(
         {"format": FORMAT, "format_version": FORMAT_VERSION, **content},
