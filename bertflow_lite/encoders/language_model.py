@@ -1,9 +1,10 @@
-"""A transformer with its prediction head: context vectors, word vectors, and the scores they give.
+"""A transformer with its prediction head: what it gives a word in a context, and its guesses.
 
 A model's head is ``score(c, x) = h_c . w_x + b_x``.  A causal model has no bias as a rule, and h_c
 is the last hidden state.  A masked model sends the hidden state at [MASK] through a small network
 first (dense, GELU, LayerNorm) and adds a bias: that network is part of h_c, the bias of the score.
-Both are read at one place, the input of the output matrix, so that one code serves both.
+Both are read at one place, the input of the output matrix, so that one code serves both.  The words
+of the largest scores at a [MASK] are the model's guesses (`fill_mask`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.folder import read_model
 from bertflow_lite.encoders.models import load_model, model_folder
 from bertflow_lite.encoders.pooling import pad_tokens
+from bertflow_lite.encoders.trial import stated_limit
 from bertflow_lite.text import check_sentences
 
 __all__ = [
@@ -33,6 +35,8 @@ __all__ = [
     "scores",
     "token_batches",
 ]
+
+_BLOCK = 64  # masks whose scores are held at once: 8 MB for BERT's vocabulary in float32
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,22 @@ class LanguageModel:
         """The bias b, shape (n_vocabulary,); zeros where the head has none."""
         bias: Tensor | None = self.model.get_output_embeddings().bias
         return torch.zeros_like(self.word_vectors[:, 0]) if bias is None else bias.detach()
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A piece for a hole.
+
+    Attributes
+    ----------
+    token : str
+        As the tokenizer writes it; in BERT's vocabulary, ``##`` marks a piece that goes on a word.
+    probability : float
+        p(x|c), between 0 and 1, summing to 1 over the vocabulary.
+    """
+
+    token: str
+    probability: float
 
 
 def load_language_model(
@@ -235,25 +255,6 @@ def token_batches(
         yield batch
 
 
-_BLOCK = 64  # masks whose scores are held at once: 8 MB for BERT's vocabulary in float32
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A piece for a hole.
-
-    Attributes
-    ----------
-    token : str
-        As the tokenizer writes it; in BERT's vocabulary, ``##`` marks a piece that goes on a word.
-    probability : float
-        p(x|c), between 0 and 1, summing to 1 over the vocabulary.
-    """
-
-    token: str
-    probability: float
-
-
 def fill_mask(
     lm: LanguageModel, sentences: Sequence[str], *, k: int = 5, batch_tokens: int = 1024
 ) -> list[list[Prediction]]:
@@ -319,12 +320,8 @@ def fill_mask(
 
 def _masks(lm: LanguageModel, number: int, text: str, row: tuple[int, ...]) -> list[int]:
     """Give the positions of the masks, or say what is wrong with the sentence."""
-    limits = (
-        getattr(lm.model.config, "max_position_embeddings", None),
-        lm.tokenizer.model_max_length,
-    )
-    most = min(limit for limit in limits if limit is not None)
-    if len(row) > most:
+    most = stated_limit(lm.model, lm.tokenizer)
+    if most is not None and len(row) > most:
         raise ValueError(
             f"sentence {number} has {len(row)} tokens; {lm.name!r} takes {most} at most. Cut it."
         )

@@ -7,7 +7,7 @@ block k, -1 the last.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -58,13 +58,22 @@ def pool(states: Tensor, mask: Tensor, slot: str) -> Tensor:
     Tensor, shape (batch, dim), float32
         The masked mean; a sentence without any token gives the zero vector.
     """
-    states = states.float()
-    if slot.startswith("cls"):
-        return states[:, 0]
+    return POOLINGS[slot.partition(":")[0]](states.float(), mask)
+
+
+def _mean(states: Tensor, mask: Tensor) -> Tensor:
     weight = mask.unsqueeze(2).to(states.dtype)
     # torch.where, not a product: an all-padding row may hold NaN, and NaN times 0 is NaN.
     total = torch.where(weight > 0, states, 0.0).sum(dim=1)
     return total / weight.sum(dim=1).clamp(min=1)
+
+
+def _first(states: Tensor, mask: Tensor) -> Tensor:
+    return states[:, 0]
+
+
+POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"mean": _mean, "cls": _first}
+"""Names of `LayerChoice.pooling`, and what each does with states and mask."""
 
 
 LayersArgument = str | int | tuple[int, ...]

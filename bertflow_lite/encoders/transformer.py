@@ -83,9 +83,10 @@ def load_encoder(
     Returns
     -------
     Encoder or WordVectorEncoder
-        Both have ``encode(sentences, layers=...)``, ``name``, ``dim`` and ``fingerprint``.  Word
-        vectors read the whole sentence, on the CPU and in float32, whatever is asked for: the
-        settings are checked all the same, and a warning is logged where they ask for another.
+        Both have ``encode(sentences, layers=...)``, ``name``, ``dim``, ``fingerprint``,
+        ``device``, ``default_layers`` and ``has_cls``.  Word vectors read the whole sentence, on
+        the CPU and in float32, whatever is asked for: the settings are checked all the same, and
+        a warning is logged where they ask for another.
 
     Raises
     ------
@@ -145,6 +146,8 @@ class Encoder:
         Width of the vectors.
     n_layers : int
         Number of blocks; there is one hidden state more than blocks.
+    default_layers : tuple of str
+        The layer choices that are calibrated as a rule: those of the paper and of its code.
 
     Notes
     -----
@@ -160,6 +163,8 @@ class Encoder:
     >>> vectors.shape, vectors.dtype
     ((2, 384), dtype('float32'))
     """
+
+    default_layers: tuple[str, ...] = ("last2avg", "first-last")
 
     def __init__(
         self,
@@ -197,6 +202,11 @@ class Encoder:
         if not self.mask_works:  # vectors of mixed batches, of an earlier version, are others
             key += "-equal"
         self._cache = EmbeddingCache(self._cache_folder, key, self.dim)
+
+    @property
+    def has_cls(self) -> bool:
+        """Whether the first token can stand for the sentence, as layers "cls" takes it."""
+        return not self._trial.cls
 
     @property
     def mask_works(self) -> bool:

@@ -9,6 +9,7 @@ length, together and each alone, show it in a moment.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import logging
 from collections.abc import Sequence
@@ -22,12 +23,14 @@ from torch import Tensor, nn
 from bertflow_lite.encoders.pooling import pad_tokens, pool
 from bertflow_lite.files import write_text
 
-__all__ = ["Trial", "all_states", "try_model"]
+__all__ = ["Trial", "all_states", "padding_token", "stated_limit", "try_model"]
 
 logger = logging.getLogger(__name__)
 SHORT = "It rained."
 LONG = "A man who had played the guitar all day put it on a chair, and the dog sat down beside it."
 MOST_TOKENS = 48
+# What models of images, sounds and pages read.
+NO_TEXT = ("pixel_values", "visual_feats", "input_features", "input_values", "bbox")
 FORMAT = 1  # part of the kept file's name: a change of what is tried must not read old files
 _known: dict[str, Trial] = {}
 
@@ -140,7 +143,7 @@ def _try(name: str, model: Any, tokenizer: Any) -> Trial:
     if main != "input_ids":
         raise ValueError(f"{kind} is no text model: it reads {main}, not the tokens of a sentence.")
     _check_rows(name, model, tokenizer)
-    stated = _stated_limit(model, tokenizer)
+    stated = stated_limit(model, tokenizer)
     most = min(MOST_TOKENS, stated or MOST_TOKENS)
     rows = [
         tokenizer(text, truncation=True, max_length=most)["input_ids"] for text in (SHORT, LONG)
@@ -204,6 +207,12 @@ def _run(
     except (torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as error:  # whatever a model of an unknown kind runs into
+        wanted = [name for name in NO_TEXT if name in inspect.signature(model.forward).parameters]
+        if wanted:
+            raise ValueError(
+                f"{kind} is no text model: beside tokens it wants {', '.join(wanted)}. Its text "
+                "part can be loaded if it is saved by itself."
+            ) from error
         said = str(error).strip().splitlines()
         raise ValueError(
             f"{kind} cannot read a sentence as a text model does: {said[0] if said else error!r}"
@@ -237,7 +246,7 @@ def _check_rows(name: str, model: Any, tokenizer: Any) -> None:
         )
 
 
-def _stated_limit(model: Any, tokenizer: Any) -> int | None:
+def stated_limit(model: Any, tokenizer: Any) -> int | None:
     """Give the tokens that configuration and tokenizer allow; XLNet writes -1 for no limit."""
     config = model.config.get_text_config()
     stated = (getattr(config, "max_position_embeddings", None), tokenizer.model_max_length)

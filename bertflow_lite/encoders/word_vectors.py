@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -37,6 +38,11 @@ class WordVectorEncoder:
     array([[0.5, 0.5, 0. ],
            [0. , 0. , 0. ]], dtype=float32)
     """
+
+    # What every encoder says of itself, beside name, dim, fingerprint and encode.
+    default_layers: tuple[str, ...] = ("mean",)
+    has_cls = False
+    device = torch.device("cpu")
 
     def __init__(self, vectors: NDArray[np.float32], words: Sequence[str], name: str) -> None:
         self.name = name

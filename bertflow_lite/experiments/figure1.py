@@ -18,7 +18,7 @@ from tabulate import tabulate
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.datasets.word_counts import load_word_counts, mean_log_frequency
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers
+from bertflow_lite.experiments.options import AnyEncoder, RunOptions
 from bertflow_lite.experiments.scoring import fit_calibrator
 from bertflow_lite.experiments.table6 import FLOW_STEPS
 from bertflow_lite.flow import ActNorm, AdditiveCoupling
@@ -120,7 +120,7 @@ def run_figure1(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[
     # A sentence of numbers and punctuation only has no word frequency to color it by.
     usable = [i for i, text in enumerate(texts) if any(letter.isalpha() for letter in text)]
     shown = np.random.default_rng(0).permutation(usable)[:MOST_POINTS]
-    choices: Any = options.choices(*default_layers(encoder))
+    choices: Any = options.choices(*encoder.default_layers)
     maps: dict[str, Any] = {}
     for label, vectors in encoder.encode(texts, choices, progress=options.progress).items():
 

@@ -10,7 +10,7 @@ from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 from bertflow_lite.experiments.resume import Keep, KeptResults, no_keep
 from bertflow_lite.saving import package_versions
 
-__all__ = ["AnyEncoder", "RunOptions", "default_layers", "open_kept", "seeds_for"]
+__all__ = ["AnyEncoder", "RunOptions", "open_kept", "seeds_for"]
 
 AnyEncoder = Encoder | WordVectorEncoder
 
@@ -51,11 +51,6 @@ class RunOptions:
         return list(dict.fromkeys([*own, *self.layers]))
 
 
-def default_layers(encoder: AnyEncoder) -> tuple[str, ...]:
-    """Give the layer choices that experiments calibrate: ("mean",) for word vectors."""
-    return ("last2avg", "first-last") if isinstance(encoder, Encoder) else ("mean",)
-
-
 def seeds_for(calibrator: str, seeds: int) -> range:
     """Give the random states to fit a calibrator with: one only, where none changes it."""
     return range(seeds if "flow" in calibrator else 1)
@@ -67,7 +62,7 @@ def open_kept(experiment: str, encoder: AnyEncoder, options: RunOptions) -> Kept
         "fingerprint": encoder.fingerprint,
         "max_length": getattr(encoder, "max_length", None),
         "precision": str(getattr(encoder, "autocast", None)),
-        "device": encoder.device.type if isinstance(encoder, Encoder) else "cpu",
+        "device": encoder.device.type,
         "seeds": options.seeds,
         "layers": list(options.layers),
         "data": list(options.data) if options.data is not None else None,

@@ -19,7 +19,7 @@ from bertflow_lite.datasets.nli import load_nli_sentences
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.qnli import fingerprint_with_labels, load_qnli
 from bertflow_lite.experiments.nli_flow import NLI_FORMS, choose_sentences, fit_nli_flow
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers
+from bertflow_lite.experiments.options import AnyEncoder, RunOptions
 from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.scoring import calibrated, encode_parts, show_score, transform
 from bertflow_lite.measures.scores import interval_ends, pair_cosines, resample
@@ -59,7 +59,7 @@ def run_table4(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
         "target": list(dict.fromkeys(pairs.sentences)),
         "nli": choose_sentences(nli.sentences, options.nli_sentences),
     }
-    choices = options.choices(*default_layers(encoder))
+    choices = options.choices(*encoder.default_layers)
     rows: list[dict[str, Any]] = []
     encoded = encode_parts(encoder, texts, choices, progress=options.progress)
     for label, parts in encoded.items():

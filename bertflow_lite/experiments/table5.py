@@ -14,7 +14,7 @@ from tabulate import SEPARATING_LINE, tabulate
 
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers, seeds_for
+from bertflow_lite.experiments.options import AnyEncoder, RunOptions, seeds_for
 from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.resume import Keep
 from bertflow_lite.experiments.scoring import (
@@ -60,7 +60,7 @@ def run_table5(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
         score of each candidate.
     """
     options = options or RunOptions()
-    own = default_layers(encoder)
+    own = encoder.default_layers
     chosen = options.choices(*(own if own == ("mean",) else ("last", *own)))
     rows, fingerprints = [], {}
     for name in options.data or ("stsb",):

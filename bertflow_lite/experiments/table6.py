@@ -16,7 +16,7 @@ from tabulate import tabulate
 
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers, seeds_for
+from bertflow_lite.experiments.options import AnyEncoder, RunOptions, seeds_for
 from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.scoring import calibrated, encode_parts
 from bertflow_lite.measures.scores import pair_cosines
@@ -65,7 +65,7 @@ def run_table6(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
         and weighted by rarity.
     """
     options = options or RunOptions()
-    choices = options.choices(*default_layers(encoder))
+    choices = options.choices(*encoder.default_layers)
     out: dict[str, Any] = {
         "settings": {
             "data": {},
@@ -125,7 +125,7 @@ def run_figure2(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[
         calibrator (flow: random state 0). No sentence is kept.
     """
     options = options or RunOptions()
-    choices = options.choices(*default_layers(encoder))
+    choices = options.choices(*encoder.default_layers)
     out: dict[str, Any] = {
         "settings": {"data": {}, "layers": choices, "fit_on": "target", "flow_steps": FLOW_STEPS},
         "sets": {},
@@ -342,7 +342,7 @@ def compare_own_pairs(
         "edit distance": edit_distances(first, second, unit, tokenizer=tokenizer),
     }
     texts = [*pairs.sentences, *first, *second]
-    vectors = encoder.encode(texts, layers or default_layers(encoder)[0])
+    vectors = encoder.encode(texts, layers or encoder.default_layers[0])
     fit_rows, n = 2 * len(pairs), len(own)
     for calibrator, label in CALIBRATORS.items():
         z = calibrated(

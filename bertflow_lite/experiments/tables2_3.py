@@ -22,7 +22,7 @@ from bertflow_lite.experiments.nli_flow import (
     choose_sentences,
     fit_nli_flow,
 )
-from bertflow_lite.experiments.options import AnyEncoder, RunOptions, default_layers, seeds_for
+from bertflow_lite.experiments.options import AnyEncoder, RunOptions, seeds_for
 from bertflow_lite.experiments.paper import SETS, Gain, measure_gain, paper_rows, text_claims
 from bertflow_lite.experiments.runs import load_run
 from bertflow_lite.experiments.scoring import (
@@ -88,10 +88,10 @@ def run_table2(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
         flows ``bits_per_dim``.
     """
     options = options or RunOptions()
-    chosen, raw_only = [*default_layers(encoder)], []
+    chosen, raw_only = [*encoder.default_layers], []
     if isinstance(encoder, Encoder):
         chosen = options.choices("last", *chosen)
-        raw_only = ["cls"] if encoder.tokenizer.cls_token is not None else []
+        raw_only = ["cls"] if encoder.has_cls else []
     results = _run(encoder, chosen, raw_only, options)
     if encoder.name != "glove":
         results["rows"] = _glove_rows(results, options) + results["rows"]

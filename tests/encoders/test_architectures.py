@@ -144,7 +144,7 @@ def funnel(sizes: dict[str, int]) -> Any:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (lambda sizes: clip(), "CLIPModel.* cannot read a sentence as a text model does: ."),
+        (lambda sizes: clip(), "CLIPModel.* no text model: beside tokens it wants pixel_values"),
         (vit, "ViTModel.* is no text model: it reads pixel_values, not the tokens"),
         (funnel, r"FunnelModel.*hidden state \d has the shape .* needs a vector of one width"),
     ],
@@ -153,6 +153,18 @@ def test_what_gives_no_vector_for_each_token_is_refused(model, words, sizes, sav
     with pytest.raises(ValueError, match=words) as caught:
         load_encoder(save(model(sizes)), device="cpu")
     assert "\n" not in str(caught.value)
+
+
+def test_the_text_part_of_a_model_of_images_is_a_text_model(sizes, save, own_cache):
+    text = save(hf.CLIPTextModel(clip().config.text_config), name="text")
+    assert load_encoder(text, device="cpu").encode(SENTENCES).shape == (5, 32)
+    images = {**sizes, "image_size": 16, "patch_size": 8, "model_type": "clip_vision_model"}
+    images.pop("vocab_size")
+    config = hf.LlavaConfig(
+        text_config={**sizes, "model_type": "llama"}, vision_config=images, image_token_index=31
+    )
+    encoder = load_encoder(save(hf.LlavaModel(config), "gpt", "both"), device="cpu")
+    assert encoder.n_layers == 3 and encoder.encode(SENTENCES).shape == (5, 32)
 
 
 def test_a_model_whose_vectors_depend_on_the_whole_batch_is_refused(

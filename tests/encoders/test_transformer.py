@@ -356,5 +356,17 @@ def test_bfloat16_is_near_float32_and_kept_apart(tiny_bert, tiny_bert_folder):
     assert 0 < np.abs(found - exact).max() < 0.2
 
 
+@pytest.mark.parametrize("has_units", [False, True])
+def test_bfloat16_on_a_cpu_without_its_units_is_said_to_be_slow(
+    tiny_bert_folder, monkeypatch, caplog, own_cache, has_units
+):
+    monkeypatch.setattr("bertflow_lite.devices.computes_in_bfloat16", lambda _: has_units)
+    load_encoder(tiny_bert_folder, max_length=24, device="cpu", precision="bfloat16")
+    assert ("slower here than 'float32'" in caplog.text) is not has_units
+    caplog.clear()
+    load_encoder(tiny_bert_folder, max_length=24, device="cpu", precision="float32")
+    assert not caplog.text
+
+
 def test_repr_says_what_it_is(tiny_bert):
     assert "dim=16, n_layers=2, max_length=24, device='cpu'" in repr(tiny_bert)

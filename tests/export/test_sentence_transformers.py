@@ -128,12 +128,10 @@ np.save(sys.argv[2], model.encode(eval(sys.argv[3])), allow_pickle=False)
 
 
 def test_a_saved_model_holds_no_pickle_and_no_path(
-    tiny_bert: Encoder, sentences, tmp_path, monkeypatch, portable
+    tiny_bert: Encoder, sentences, tmp_path, monkeypatch
 ):
     raw = tiny_bert.encode(sentences, 1)
-    model = to_sentence_transformer(
-        tiny_bert, 1, fit("flow", raw), data=None if portable else sentences
-    )
+    model = to_sentence_transformer(tiny_bert, 1, fit("flow", raw))
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("pickled or unpickled something")
@@ -149,7 +147,7 @@ def test_a_saved_model_holds_no_pickle_and_no_path(
 
 
 def test_prompts_and_similarity_come_back(tiny_bert: Encoder, sentences, tmp_path):
-    model = to_sentence_transformer(tiny_bert, 1, portable=False)
+    model = to_sentence_transformer(tiny_bert, 1)
     model.prompts = {"query": "the cat "}
     again = reload(model, tmp_path / "m")
     assert again.prompts["query"] == "the cat " and again.similarity_fn_name == "cosine"
@@ -206,12 +204,44 @@ def test_what_cannot_be_exported_says_why(tiny_bert: Encoder, sentences):
         to_sentence_transformer(tiny_bert, 7)
 
 
-def test_without_sentence_transformers_the_error_says_what_to_install(monkeypatch, tiny_bert):
-    import bertflow_lite
+def test_a_model_that_would_give_other_vectors_there_is_refused(
+    tmp_path, own_cache, tiny_bert_folder
+):
+    """sentence-transformers pads, and knows no encoder without its decoder but T5's."""
+    import shutil
 
+    import transformers
+
+    small = {"vocab_size": 23, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2,
+             "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 32,
+             "decoder_ffn_dim": 32, "max_position_embeddings": 64}  # fmt: skip
+    plain = {"vocab_size": 23, "hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 32}
+    made = {
+        "bart": transformers.BartModel(transformers.BartConfig(**small)),
+        "fnet": transformers.FNetModel(transformers.FNetConfig(**plain, initializer_range=0.5)),
+        "t5": transformers.T5Model(
+            transformers.T5Config(vocab_size=23, d_model=16, num_layers=2, num_heads=2, d_kv=8)
+        ),
+    }
+    for name, model in made.items():
+        model.save_pretrained(tmp_path / name)
+        for path in tiny_bert_folder.glob("tokenizer*"):
+            shutil.copy(path, tmp_path / name)
+    load = {
+        name: bf.load_encoder(tmp_path / name, max_length=24, device="cpu", cache=False)
+        for name in made
+    }
+    with pytest.raises(ValueError, match=r"BartEncoder\) cannot be exported"):
+        to_sentence_transformer(load["bart"], "last2avg")
+    with pytest.raises(ValueError, match="padding changes its vectors"):
+        to_sentence_transformer(load["fnet"], "last2avg")
+    texts = ["the cat sat", "red", "a dog ran on the mat ."]
+    exported = reload(to_sentence_transformer(load["t5"], "last2avg"), tmp_path / "m")
+    assert_allclose(exported.encode(texts), load["t5"].encode(texts, "last2avg"), rtol=0, atol=1e-5)
+
+
+def test_without_sentence_transformers_the_error_says_what_to_install(monkeypatch, tiny_bert):
     monkeypatch.setitem(sys.modules, "sentence_transformers.base.modules", None)
-    monkeypatch.delitem(sys.modules, "bertflow_lite.export.modules")
-    monkeypatch.delattr(bertflow_lite, "st")
     with pytest.raises(ImportError, match=r"pip install 'sentence-transformers>=6'"):
         to_sentence_transformer(tiny_bert, 1)
 
