@@ -90,7 +90,9 @@ class _Calibrator(Savable, TransformerMixin, BaseEstimator):
     def _from_short(cls, setting: str, **options: Any) -> Self:
         """Make one from what follows its short name; ``options`` are those of a flow."""
         if setting:
-            raise ValueError(f"{cls.short!r} takes no setting.")
+            raise ValueError(
+                f"no calibrator '{cls.short}:{setting}': {cls.short!r} takes no setting."
+            )
         return cls()
 
     def transform(self, X: Any, out: str | os.PathLike[str] | None = None) -> Any:
