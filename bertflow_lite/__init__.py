@@ -31,11 +31,11 @@ if TYPE_CHECKING:  # at run time `__getattr__` imports them, each when it is fir
     from bertflow_lite.export.sentence_transformers import to_sentence_transformer
     from bertflow_lite.flow import Glow
     from bertflow_lite.measures.diagnosis import diagnose
-    from bertflow_lite.measures.model_selection import pair_scorer
     from bertflow_lite.measures.scores import (
         bootstrap_difference,
         bootstrap_interval,
         pair_cosines,
+        pair_scorer,
         score_similarities,
         score_sts,
     )
@@ -100,9 +100,8 @@ _HOMES = {
     "export.sentence_transformers": "to_sentence_transformer",
     "flow": "Glow",
     "measures.diagnosis": "diagnose",
-    "measures.model_selection": "pair_scorer",
-    "measures.scores": "bootstrap_difference bootstrap_interval pair_cosines score_similarities "
-    "score_sts",
+    "measures.scores": "bootstrap_difference bootstrap_interval pair_cosines pair_scorer "
+    "score_similarities score_sts",
     "measures.similarity": "cosine nearest spearman",
 }
 _ORIGIN = {

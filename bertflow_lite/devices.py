@@ -50,10 +50,6 @@ def find_device(device: str | torch.device | None = None) -> torch.device:
     device : str or torch.device, optional
         The one asked for; default (and ``"auto"``): CUDA, else Apple's MPS, else the CPU.
 
-    Returns
-    -------
-    torch.device
-
     Examples
     --------
     >>> find_device("cpu")
@@ -84,15 +80,6 @@ def to_numpy(values: ArrayLike, what: str) -> NDArray[Any]:
         A tensor may lie on a GPU, and may be in bfloat16: it comes back as float64.
     what : str
         What to call them in an error.
-
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    ValueError
-        If they are a sparse matrix, ragged, or no numbers.
 
     Examples
     --------
@@ -134,11 +121,6 @@ class OutOfMemoryError(MemoryError):
 def is_out_of_memory(error: BaseException) -> bool:
     """Say whether an error means that memory has run out, on a GPU or off it.
 
-    Parameters
-    ----------
-    error : exception
-        Torch raises a RuntimeError for it on the CPU, and one of its own kinds on a GPU.
-
     Examples
     --------
     >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("shapes differ"))
@@ -154,13 +136,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def largest_that_fits(size: int, attempt: Callable[[int], object]) -> int:
     """Halve a size until there is memory for it.
-
-    Parameters
-    ----------
-    size : int
-        What did not fit.
-    attempt : function of int
-        Does the work at a size and throws it away; raises where there is no memory.
 
     Returns
     -------
@@ -199,10 +174,6 @@ def free_memory() -> None:
 def computes_in_bfloat16(device: torch.device | str) -> bool:
     """Say whether a device has units that compute in bfloat16.
 
-    Parameters
-    ----------
-    device : torch.device or str
-
     Returns
     -------
     bool
@@ -220,12 +191,6 @@ def computes_in_bfloat16(device: torch.device | str) -> bool:
 
 def choose_bf16(wanted: bool | None, device: torch.device | str) -> bool:
     """Give what is wanted, or what is best on a device.
-
-    Parameters
-    ----------
-    wanted : bool, optional
-        None chooses by `computes_in_bfloat16`.
-    device : torch.device or str
 
     Returns
     -------

@@ -45,11 +45,6 @@ def cache_dir() -> Path:
 def expand(path: str | os.PathLike[str]) -> Path:
     """Put the home folder in place of ``~``; leave a ``~`` that stands for nobody as it is.
 
-    Parameters
-    ----------
-    path : str or path
-        Such as ``"~/data"``.
-
     Examples
     --------
     >>> str(expand("~no-such-user/data")), str(expand("data"))
@@ -80,16 +75,6 @@ def data_file(name: str) -> Path:
     ----------
     name : str
         Path relative to ``data/``, with forward slashes, for example ``"mini_sts.tsv"``.
-
-    Returns
-    -------
-    Path
-        The existing file or folder.
-
-    Raises
-    ------
-    FileNotFoundError
-        If neither place has it.
     """
     places = [_PACKAGE / "data"]
     # Without this check an installed package would look into site-packages/data, which may
@@ -119,15 +104,7 @@ def tidy_path(path: str | os.PathLike[str]) -> str:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON so that a reader sees the old file or the new one, never a part.
-
-    Parameters
-    ----------
-    path : Path
-        The file; its folder is made if missing.
-    content : JSON-able
-        A NaN or an infinity is a ValueError.
-    """
+    """Write JSON so that a reader sees the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     write_text(path, text)
@@ -155,11 +132,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         is left, and what was there before is still there.  A process that is killed outright can
         leave a hidden file beside the place, which nobody reads.
 
-    Raises
-    ------
-    OSError
-        If the disk is full or the place cannot be written; it names ``path``.
-
     Examples
     --------
     >>> folder = Path(tempfile.mkdtemp())
@@ -186,20 +158,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def put_folder(scratch: Path, folder: Path) -> None:
-    """Rename a complete folder to its name; what was there goes only when that has worked.
-
-    Parameters
-    ----------
-    scratch : Path
-        The complete folder, on the same disk.
-    folder : Path
-        The name that it shall have.
-
-    Raises
-    ------
-    OSError
-        If it cannot be renamed; then the old folder is in its place again.
-    """
+    """Rename a complete folder to its name; what was there goes only when that has worked."""
     old = folder.with_name(f".{folder.name}-{os.getpid()}-old")
     with contextlib.suppress(FileNotFoundError):  # there is none
         folder.rename(old)
@@ -291,13 +250,6 @@ def map_rows(x: Any) -> MappedRows | NDArray[Any] | None:
     -------
     MappedRows, ndarray or None
         The array itself where it is small (`READ_WHOLE`); None for what is not on disk.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is no ``.npy`` file of numbers, or was cut.
     """
     if isinstance(x, MappedRows):
         return x
@@ -323,25 +275,7 @@ def map_rows(x: Any) -> MappedRows | NDArray[Any] | None:
 
 
 def write_rows(path: str | os.PathLike[str], n_rows: int, blocks: Iterator[NDArray[Any]]) -> Path:
-    """Write blocks of rows as one ``.npy`` file, which appears when it is complete.
-
-    Parameters
-    ----------
-    path : str or path
-        Ends in ``.npy``; a file that is there is replaced.
-    n_rows : int
-        Of all blocks together.
-    blocks : iterator of ndarray, shape (rows, dim)
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    ValueError
-        For another ending.
-    """
+    """Write blocks of rows as one ``.npy`` file, which appears when it is complete."""
     path = Path(path)
     if path.suffix != ".npy":
         raise ValueError(f"{path.name!r} must end in .npy, the format that is written.")

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["ActNorm", "AdditiveCoupling", "Glow", "Permutation", "Rotation", "Split"]
+__all__ = ["ActNorm", "AdditiveCoupling", "Glow", "Layer", "Permutation", "Rotation", "Split"]
 
 # Glow's code learns log-scales divided by this number, so that one optimizer step moves a scale
 # by exp(3 * lr), not exp(lr).  The released BERT-flow code keeps it, and so do we.
@@ -37,7 +37,48 @@ STD_EPSILON = 1e-6
 RELATIVE_SPREAD = 1e-5
 
 
-class ActNorm(nn.Module):
+class Layer(nn.Module):
+    """An invertible function of vectors with a cheap log-determinant: what every layer can do."""
+
+    def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Map data to the latent, the paper's f^-1.
+
+        Parameters
+        ----------
+        u : Tensor, shape (batch, dim)
+
+        Returns
+        -------
+        z : Tensor, shape (batch, dim)
+        log_det : Tensor, shape ()
+            ``log |det dz/du|``, the same for every row.
+        """
+        raise NotImplementedError
+
+    def inverse(self, z: Tensor) -> Tensor:
+        """Map the latent back to data, the paper's f.
+
+        Parameters
+        ----------
+        z : Tensor, shape (batch, dim)
+
+        Returns
+        -------
+        Tensor, shape (batch, dim)
+        """
+        raise NotImplementedError
+
+    def initialize(self, sample: Tensor) -> None:
+        """Set from data what can be; a layer without such values leaves itself as it is.
+
+        Parameters
+        ----------
+        sample : Tensor, shape (n, dim)
+            At least two rows of what enters the layer.
+        """
+
+
+class ActNorm(Layer):
     """Shift and scale each dimension: ``z = (u + bias) * exp(3 * log_scale)``.
 
     The *data-dependent initialization* (`initialize`) sets bias and scale so that the sample it is
@@ -62,48 +103,22 @@ class ActNorm(nn.Module):
 
     @torch.no_grad()
     def initialize(self, sample: Tensor) -> None:
-        """Set bias and scale so that a sample leaves with mean 0 and deviation 1.
-
-        Parameters
-        ----------
-        sample : Tensor, shape (n, dim)
-            At least two rows.
-        """
+        """Set bias and scale so that a sample leaves with mean 0 and deviation 1."""
         std = sample.std(dim=0, correction=0)
         self.bias.copy_(-sample.mean(dim=0))
         self.log_scale.copy_(-torch.log(std + STD_EPSILON) / LOG_SCALE_FACTOR)
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Shift, then scale.
-
-        Parameters
-        ----------
-        u : Tensor, shape (batch, dim)
-
-        Returns
-        -------
-        z : Tensor, shape (batch, dim)
-        log_det : Tensor, shape ()
-            The sum of the log-scales.
-        """
+        """Shift, then scale; ``log_det`` is the sum of the log-scales."""
         log_scale = LOG_SCALE_FACTOR * self.log_scale
         return (u + self.bias) * log_scale.exp(), log_scale.sum()
 
     def inverse(self, z: Tensor) -> Tensor:
-        """Scale back, then shift back.
-
-        Parameters
-        ----------
-        z : Tensor, shape (batch, dim)
-
-        Returns
-        -------
-        Tensor, shape (batch, dim)
-        """
+        """Scale back, then shift back."""
         return z * torch.exp(-LOG_SCALE_FACTOR * self.log_scale) - self.bias
 
 
-class Permutation(nn.Module):
+class Permutation(Layer):
     """Reorder the dimensions, so that the next coupling moves those that the last one left alone.
 
     Parameters
@@ -137,38 +152,18 @@ class Permutation(nn.Module):
         self.register_buffer("restore", torch.argsort(order))
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Reorder the dimensions.
-
-        Parameters
-        ----------
-        u : Tensor, shape (batch, dim)
-
-        Returns
-        -------
-        z : Tensor, shape (batch, dim)
-        log_det : Tensor, shape ()
-            0: the order of the dimensions does not change the volume.
-        """
+        """Reorder the dimensions, which does not change the volume: ``log_det`` is 0."""
         if self.kind == "none":
             return u, u.new_zeros(())
         # Reordering rows of the identity has determinant +1 or -1: the log of its size is 0.
         return u.index_select(1, self.order), u.new_zeros(())
 
     def inverse(self, z: Tensor) -> Tensor:
-        """Put the dimensions back into their first order.
-
-        Parameters
-        ----------
-        z : Tensor, shape (batch, dim)
-
-        Returns
-        -------
-        Tensor, shape (batch, dim)
-        """
+        """Put the dimensions back into their first order."""
         return z if self.kind == "none" else z.index_select(1, self.restore)
 
 
-class Rotation(nn.Module):
+class Rotation(Layer):
     """Turn the space so that the axes are the principal directions of a sample, strongest first.
 
     An orthogonal matrix keeps volume, as a permutation does, which it generalizes.  It is set
@@ -190,13 +185,7 @@ class Rotation(nn.Module):
 
     @torch.no_grad()
     def initialize(self, sample: Tensor) -> None:
-        """Set the axes to the principal directions of a sample, found in float64.
-
-        Parameters
-        ----------
-        sample : Tensor, shape (n, dim)
-            At least two rows.
-        """
+        """Set the axes to the principal directions of a sample, found in float64."""
         sample = sample.cpu().double()  # Apple's GPUs have no float64
         centered = sample - sample.mean(dim=0)
         _, vectors = torch.linalg.eigh(centered.T @ centered / len(sample))
@@ -206,31 +195,11 @@ class Rotation(nn.Module):
         self.matrix.copy_(axes * largest.sign())
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotate.
-
-        Parameters
-        ----------
-        u : Tensor, shape (batch, dim)
-
-        Returns
-        -------
-        z : Tensor, shape (batch, dim)
-        log_det : Tensor, shape ()
-            0: a rotation keeps volume.
-        """
+        """Rotate, which keeps volume: ``log_det`` is 0."""
         return u @ self.matrix.T, u.new_zeros(())
 
     def inverse(self, z: Tensor) -> Tensor:
-        """Rotate back: the inverse of an orthogonal matrix is its transpose.
-
-        Parameters
-        ----------
-        z : Tensor, shape (batch, dim)
-
-        Returns
-        -------
-        Tensor, shape (batch, dim)
-        """
+        """Rotate back: the inverse of an orthogonal matrix is its transpose."""
         return z @ self.matrix
 
 
@@ -270,7 +239,7 @@ class CouplingNetwork(nn.Module):
         self.norm2.initialize(hidden)
 
 
-class AdditiveCoupling(nn.Module):
+class AdditiveCoupling(Layer):
     """Shift the second half by a function of the first (Eq. 5-8): ``z2 = u2 + g(u1)``.
 
     The Jacobian is triangular with ones on its diagonal: volume is kept, and the inverse needs no
@@ -292,43 +261,17 @@ class AdditiveCoupling(nn.Module):
         self.network = CouplingNetwork(self.kept, dim - self.kept, width, generator)
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Add g of the first half to the second (Eq. 5 and 6).
-
-        Parameters
-        ----------
-        u : Tensor, shape (batch, dim)
-
-        Returns
-        -------
-        z : Tensor, shape (batch, dim)
-        log_det : Tensor, shape ()
-            0: the Jacobian is triangular with ones on its diagonal (Eq. 8).
-        """
+        """Add g of the first half to the second (Eq. 5 and 6); ``log_det`` is 0 (Eq. 8)."""
         u1, u2 = u.split([self.kept, u.shape[1] - self.kept], dim=1)
         return torch.cat([u1, u2 + self.network(u1)], dim=1), u.new_zeros(())
 
     def inverse(self, z: Tensor) -> Tensor:
-        """Subtract g of the first half, which the coupling left as it was (Eq. 7).
-
-        Parameters
-        ----------
-        z : Tensor, shape (batch, dim)
-
-        Returns
-        -------
-        Tensor, shape (batch, dim)
-        """
+        """Subtract g of the first half, which the coupling left as it was (Eq. 7)."""
         z1, z2 = z[:, : self.kept], z[:, self.kept :]
         return torch.cat([z1, z2 - self.network(z1)], dim=1)
 
     def initialize(self, sample: Tensor) -> None:
-        """Initialize the actnorms inside g.
-
-        Parameters
-        ----------
-        sample : Tensor, shape (n, dim)
-            At least two rows of what enters the coupling.
-        """
+        """Initialize the actnorms inside g."""
         self.network.initialize(sample[:, : self.kept])
 
 
@@ -446,7 +389,7 @@ class Glow(nn.Module):
         self.splits = nn.ModuleList()  # one fewer than levels
         while True:
             first = rotation == "pca" and not self.steps
-            layers: list[nn.Module] = [Rotation(dim)] if first else []
+            layers: list[Layer] = [Rotation(dim)] if first else []
             for _ in range(depth):
                 layers += [ActNorm(dim, generator)] if actnorm else []
                 layers += [Permutation(dim, permutation, generator)]
@@ -587,8 +530,7 @@ class Glow(nn.Module):
                     layer.initialize(sample if axes_from is None else axes_from)
                     sample = _fill_flat(layer(sample)[0])
                     continue
-                if isinstance(layer, (ActNorm, AdditiveCoupling)):
-                    layer.initialize(sample)
+                layer.initialize(sample)
                 sample = layer(sample)[0]
             if level < len(self.splits):
                 sample = self.splits[level](sample)[0]

@@ -65,22 +65,10 @@ def hub_file(
 def hub_model(repo: str, *, download: bool = False, revision: str | None = None) -> Path:
     """Find the folder of a transformer in the hub's cache, or fetch it.
 
-    Parameters
-    ----------
-    repo : str
-        Such as ``"bert-base-uncased"``.
-    download, revision
-        As for `hub_file`.
-
     Returns
     -------
     Path
         The folder with configuration, tokenizer and weights (safetensors, where there are any).
-
-    Raises
-    ------
-    FileNotFoundError, PermissionError, ConnectionError
-        As `hub_file`; FileNotFoundError also for a repository that holds no transformer.
     """
     from huggingface_hub import snapshot_download
 

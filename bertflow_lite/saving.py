@@ -14,6 +14,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -28,6 +29,7 @@ __all__ = ["Arrays", "Savable", "describe", "make_again", "read_file", "write_fi
 
 FORMAT = "bertflow-lite"
 FORMAT_VERSION = 1
+PACKAGES = ("bertflow-lite", "torch", "transformers", "numpy", "scipy", "scikit-learn")
 LARGEST_HEADER = 16 * 2**20  # bytes of JSON; a real one has a few thousand
 # Whose classes a file may name; one that somebody derives of them it may not.
 ROOMS = (f"{__package__}.calibrators.", f"{__package__}.encoders.")
@@ -42,24 +44,13 @@ JSON_TYPES: dict[str, tuple[type, ...]] = {
 
 
 class Arrays:
-    """The arrays of one object out of a file; what is taken must be of the right type and shape.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-    """
+    """The arrays of one object out of a file; what is taken must be of the right type and shape."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self.left = dict(arrays)
 
     def take(self, name: str, dtype: Any, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
-        """Take one out; ``shape`` None is any length of one dimension.
-
-        Raises
-        ------
-        ValueError
-            If it is missing, of another type or shape, or holds a value that is not finite.
-        """
+        """Take one out; ``shape`` None is any length of one dimension."""
         if name not in self.left:
             raise ValueError(f"the array {name!r} is missing")
         array = self.left.pop(name)
@@ -117,13 +108,7 @@ class Savable:
 
 
 def describe(step: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Take a fitted object apart: its class, settings and facts, and its arrays.
-
-    Raises
-    ------
-    ValueError
-        If it is none of ours, or a setting or an array cannot be saved.
-    """
+    """Take a fitted object apart: its class, settings and facts, and its arrays."""
     kind = type(step).__name__
     if Savable.kinds.get(kind) is not type(step):
         raise ValueError(
@@ -153,13 +138,7 @@ def describe(step: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def make_again(described: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """Make a fitted object of what `describe` gave, or of what claims to be that.
-
-    Raises
-    ------
-    ValueError
-        If a class, a setting or an array is unknown, missing, too much, or does not fit.
-    """
+    """Make a fitted object of what `describe` gave, or of what claims to be that."""
     if not isinstance(described, dict):
         raise ValueError("a step is no mapping")
     kind, settings, facts = (described.get(key) for key in ("class", "settings", "facts"))
@@ -187,20 +166,7 @@ def typed(facts: Mapping[str, Any], key: str, *types: type) -> Any:
 def write_file(
     path: str | os.PathLike[str], content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> Path:
-    """Write a description and its arrays as one file, which appears when it is complete.
-
-    Parameters
-    ----------
-    path : str or path
-        Its folder is made if missing; a file that is there is replaced.
-    content : mapping
-        What JSON can hold.
-    arrays : mapping of str to ndarray
-
-    Returns
-    -------
-    Path
-    """
+    """Write a description and its arrays as one file, which appears when it is complete."""
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     said = json.dumps(
         {"format": FORMAT, "format_version": FORMAT_VERSION, **content},
@@ -243,15 +209,26 @@ def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, N
         raise ValueError(changed) from error
     if not isinstance(content, dict):
         raise ValueError(changed)
-    version = content.get("format_version")
-    if type(version) is int and version > FORMAT_VERSION:
+    number = content.get("format_version")
+    if type(number) is int and number > FORMAT_VERSION:
         raise ValueError(
-            f"{name!r} is of format {version}, written by a newer bertflow-lite; this one reads up "
+            f"{name!r} is of format {number}, written by a newer bertflow-lite; this one reads up "
             f"to {FORMAT_VERSION}. Run: pip install --upgrade bertflow-lite"
         )
     if _digest(said, arrays) != head.get("sha256") or content.get("format") != FORMAT:
         raise ValueError(changed)
     return content, arrays
+
+
+def package_versions() -> dict[str, str]:
+    """Give the versions of the packages that numbers may depend on."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions
 
 
 def join(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:

@@ -298,8 +298,8 @@ def test_qnli_is_fetched_only_when_asked_and_once(data: Hub) -> None:
         load_qnli()
     assert data.seen == []
     fetched = load_qnli(download=True)
-    assert (fetched.source, fetched.labels.tolist()) == ("the hub", [True, False])
-    assert fetched.sentences == ("A dog ran.", "It sat.")
+    assert (fetched.source, fetched.gold.tolist()) == ("the hub", [1.0, 0.0])
+    assert fetched.sentences2 == ("A dog ran.", "It sat.")
     data.seen.clear()
     again = load_qnli()
     assert (again.source, again.fingerprint) == ("the hub's cache", fetched.fingerprint)

@@ -42,24 +42,10 @@ def find_live(x: FloatArray) -> NDArray[np.bool_]:
 
     A dead dimension says nothing about a sentence, but a calibrator that divides by its standard
     deviation blows it up: the last layer of all-MiniLM-L6-v2 has three with a deviation of 1e-32.
-
-    Parameters
-    ----------
-    x : ndarray, shape (n, dim)
-        Embeddings.
-
-    Returns
-    -------
-    ndarray of bool, shape (dim,)
-        True for a dimension to calibrate.
-
-    Raises
-    ------
-    ValueError
-        If no dimension has any spread, that is, if all rows are (nearly) equal.
     """
-    mean, std = mean_std(x)
-    return live_of(mean, std, len(x), stacklevel=4)
+    moments = RunningMoments()
+    moments.update(x)
+    return live_of(moments.mean, moments.std, len(x), stacklevel=4)
 
 
 def live_of(
@@ -85,17 +71,6 @@ def live_of(
             stacklevel=stacklevel,
         )
     return live
-
-
-def mean_std(x: FloatArray) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and (biased) standard deviation of each column, in float64."""
-    mean = x.mean(axis=0, dtype=np.float64)
-    # Column blocks keep the float64 copy small.
-    std = np.empty_like(mean)
-    for start in range(0, x.shape[1], 64):
-        part = slice(start, start + 64)
-        std[part] = np.sqrt(np.mean((x[:, part] - mean[part]) ** 2, axis=0))
-    return mean, std
 
 
 class _Calibrator(Savable, TransformerMixin, BaseEstimator):

@@ -29,25 +29,10 @@ def unpack_sts(archive: Path, needed: Collection[str]) -> Path:
     copies of SentEval's data differ in how they tokenize (``isn't``, ``isn ' t``), which an
     uncased BERT does not see. A file that is neither stays out of the cache.
 
-    Parameters
-    ----------
-    archive : Path
-        A tar archive, as the hub gives it.
-    needed : collection of str
-        Files that must be there afterwards, such as ``"SICK/SICK_train.txt"``.
-
     Returns
     -------
     Path
         The folder that now holds ``STS`` and ``SICK``.
-
-    Raises
-    ------
-    ValueError
-        If a needed file is not in the archive or not as it should be, or if the archive is damaged
-        or unsafe.
-    OSError
-        If the cache cannot be written.
     """
     folder = cache_dir() / "senteval" / "downstream"
     where = tidy_path(archive.resolve())  # in the hub's cache the name is a link to the file

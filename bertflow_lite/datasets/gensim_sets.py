@@ -91,13 +91,6 @@ def load_lee(folder: str | os.PathLike[str] | None = None) -> LeeDocuments:
     -------
     LeeDocuments
         50 documents, 300 background documents, 1,225 mean ratings.
-
-    Raises
-    ------
-    FileNotFoundError
-        If gensim is not installed, or `folder` lacks a file; the message says how to get it.
-    ValueError
-        For a wrong number of documents, or a table of ratings that is not as it should be.
     """
     paths = [gensim_file(name) if folder is None else Path(folder) / name for name in _FILES]
     if missing := [path.name for path in paths if not path.is_file()]:
@@ -186,13 +179,6 @@ def load_word_pairs(name: str, path: str | os.PathLike[str] | None = None) -> Wo
         Which set.
     path : path, optional
         The file, where it lies elsewhere: word, word, rating, separated by tabs.
-
-    Raises
-    ------
-    FileNotFoundError
-        If gensim is not installed; the message says how to get it.
-    ValueError
-        For an unknown name, a malformed line, or, in gensim's file, a wrong number of pairs.
     """
     key = name.lower().replace("-", "").replace("_", "")
     if key not in WORD_SETS:

@@ -158,12 +158,6 @@ def load_nli_sentences(
         Repository to commit, to be sure of always the same files.
     check_counts : bool, default True
         Insist on the official number of pairs in the hub's files.
-
-    Raises
-    ------
-    ValueError, FileNotFoundError, PermissionError, ConnectionError
-        If a file is not as it should be; if nothing is found (the message says what would help);
-        if the hub refuses; if it cannot be reached.
     """
     call = "load_nli_sentences(download=True)"
     found = source_of(SENTENCES_FILE).get(call, data_dir, download, revision=revision)
@@ -198,16 +192,6 @@ def load_nli_pairs(
     Looked for is ``nli/nli_pairs.tsv.gz`` (columns source, premise, hypothesis, label; no
     quoting), in the places of `load_nli_sentences`; then all of `HUB_PARTS`, with MNLI's matched
     validation set beside the training sets. Pairs whose annotators did not agree are left out.
-
-    Parameters
-    ----------
-    data_dir, download, revision, check_counts
-        As for `load_nli_sentences`.
-
-    Raises
-    ------
-    ValueError, FileNotFoundError, PermissionError, ConnectionError
-        As `load_nli_sentences`.
     """
     call = "load_nli_pairs(download=True)"
     found = source_of(PAIRS_FILE).get(call, data_dir, download, revision=revision)

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bertflow_lite.datasets.pairs import fingerprint_of
+from bertflow_lite.datasets.pairs import SentencePairs, fingerprint_of
 from bertflow_lite.datasets.reading import read_labels, read_table
 from bertflow_lite.datasets.source import HubFile, Source, check_count
 
-__all__ = ["QNLI_FILES", "QuestionPairs", "load_qnli", "source_of"]
+__all__ = ["QNLI_FILES", "fingerprint_with_labels", "load_qnli", "source_of"]
 
 QNLI_FILES = {
     "train": HubFile("nyu-mll/glue", "qnli/train-00000-of-00001.parquet", 104_743),
@@ -27,64 +24,6 @@ QNLI_FILES = {
 """Each split on the hub, and its pairs in GLUE's second release of QNLI."""
 _LABELS = ("entailment", "not_entailment")  # the hub writes their positions, 0 and 1
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, eq=False)
-class QuestionPairs:
-    """Questions, each with a sentence that answers it or does not.
-
-    Parameters
-    ----------
-    questions, sentences : tuple of str
-        As they stand in the file.
-    labels : ndarray of bool, shape (n_pairs,)
-        True where the sentence answers the question (GLUE's ``"entailment"``).
-    source : str, default ""
-        Where the set was found.
-    split : str, default "dev"
-        ``"train"`` or ``"dev"``.
-
-    Raises
-    ------
-    ValueError
-        If the parts differ in length.
-    """
-
-    questions: tuple[str, ...]
-    sentences: tuple[str, ...]
-    labels: NDArray[np.bool_]
-    source: str = ""
-    split: str = "dev"
-
-    def __post_init__(self) -> None:
-        lengths = [len(self.questions), len(self.sentences), len(self.labels)]
-        if len(set(lengths)) > 1:
-            raise ValueError(
-                "questions, sentences and labels must have one entry for each pair, but their "
-                f"lengths are {lengths}."
-            )
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __repr__(self) -> str:
-        answers = int(self.labels.sum())
-        return f"QuestionPairs({self.split!r}: {len(self)} pairs, {answers} with the answer)"
-
-    @cached_property
-    def all_sentences(self) -> tuple[str, ...]:
-        """Each text once: the questions in their order, then the sentences.
-
-        Flow (target) is fitted on these.
-        """
-        return tuple(dict.fromkeys((*self.questions, *self.sentences)))
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """16 hex digits over split, text and labels; the same on every machine."""
-        return fingerprint_of(
-            ["qnli", self.split, self.questions, self.sentences, self.labels.tolist()]
-        )
 
 
 def source_of(split: str = "dev") -> Source:
@@ -100,7 +39,7 @@ def load_qnli(
     download: bool = False,
     revision: str | None = None,
     check_counts: bool = True,
-) -> QuestionPairs:
+) -> SentencePairs:
     """Load question-sentence pairs of QNLI (second release, as GLUE has it since 2019).
 
     Looked for are ``qnli/dev.tsv`` or ``qnli/train.tsv`` (GLUE's own format) in `data_dir`, or
@@ -124,17 +63,9 @@ def load_qnli(
 
     Returns
     -------
-    QuestionPairs
-        The pairs in the order of the file.
-
-    Raises
-    ------
-    ValueError
-        If the split is unknown, or the file is not as it should be.
-    FileNotFoundError
-        If the set is not found; the message says what would help.
-    PermissionError, ConnectionError
-        If the hub refuses, or cannot be reached.
+    SentencePairs
+        Question and sentence, in the order of the file; gold is 1 where the sentence answers the
+        question (GLUE's ``"entailment"``), else 0.
     """
     wanted = {"validation": "dev"}.get(split, split)
     if wanted not in QNLI_FILES:
@@ -148,4 +79,12 @@ def load_qnli(
     if check_counts:
         check_count(f"qnli {wanted} has {len(labels)} pairs", len(labels), home.pairs)
     _log.info("qnli (%s): %d pairs from %s", wanted, len(labels), place)
-    return QuestionPairs(tuple(questions), tuple(sentences), labels, place, wanted)
+    gold, subsets = labels.astype(np.float64), np.full(len(labels), "qnli")
+    return SentencePairs("qnli", wanted, tuple(questions), tuple(sentences), gold, subsets,
+                         source=place)  # fmt: skip
+
+
+def fingerprint_with_labels(pairs: SentencePairs) -> str:
+    """Digest the pairs as stored runs do: the labels are truth values there, not numbers."""
+    labels = (pairs.gold > 0).tolist()
+    return fingerprint_of(["qnli", pairs.split, pairs.sentences1, pairs.sentences2, labels])

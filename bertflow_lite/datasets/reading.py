@@ -29,11 +29,6 @@ def read_table(path: Path, columns: Sequence[int] | Sequence[str]) -> list[list[
     -------
     list of list of str
         One list for each of `columns`, in that order; further columns are passed over.
-
-    Raises
-    ------
-    ValueError
-        If a title is not in the header, a line is too short, or the file is damaged.
     """
     if path.suffix == ".parquet":
         return _read_parquet(path, [str(column) for column in columns])
@@ -73,13 +68,7 @@ def _read_parquet(path: Path, titles: list[str]) -> list[list[str]]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Read the lines of a UTF-8 text file, packed where its name ends in ``.gz``.
-
-    Raises
-    ------
-    ValueError
-        If the file is not UTF-8, or its packing is damaged.
-    """
+    """Read the lines of a UTF-8 text file, packed where its name ends in ``.gz``."""
     try:
         content = _unpack(path) if path.suffix == ".gz" else path.read_bytes()
         text = content.decode("utf-8-sig")
@@ -137,22 +126,16 @@ def read_scores(texts: list[str], path: Path, first_line: int) -> list[float]:
     return scores
 
 
-def read_labels(
-    texts: list[str], path: Path, labels: Sequence[str], first_line: int = 2
-) -> list[int]:
-    """Turn labels, or their positions written as numbers, into positions in `labels`.
-
-    Raises
-    ------
-    ValueError
-        If there is another one; the message names file and line (or row of a parquet file).
-    """
+def read_labels(texts: list[str], path: Path, labels: Sequence[str]) -> list[int]:
+    """Turn labels, or their positions written as numbers, into positions in `labels`."""
     known = {label: i for i, label in enumerate(labels)}
     known |= {str(i): i for i in range(len(labels))}
     found = [known.get(text, -1) for text in texts]
     if -1 in found:
         wrong = found.index(-1)
-        where = f"row {wrong}" if path.suffix == ".parquet" else f"line {first_line + wrong}"
+        where = (
+            f"row {wrong}" if path.suffix == ".parquet" else f"line {2 + wrong}"
+        )  # below the header
         raise ValueError(
             f"{_tidy_name(path)}, {where}: the label {texts[wrong]!r} is none of "
             f"{', '.join(labels)}."

@@ -76,21 +76,7 @@ def files_of(name: str, part: str) -> list[str]:
 
 
 def read_part(paths: Sequence[Path], name: str) -> Rows:
-    """Read one split of STS-B or SICK-R, or one subset of STS12-16.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        Its files, in the order of `files_of`.
-    name : str
-        A key of `COUNTS`.
-
-    Raises
-    ------
-    ValueError
-        If a line lacks a column or a score, a file is not UTF-8, or an input file and its gold
-        file differ in length.
-    """
+    """Read one split of STS-B or SICK-R, or one subset of STS12-16."""
     if name in FILES:
         columns = read_table(paths[0], _COLUMNS[name])
         return columns[0], columns[1], read_scores(columns[2], paths[0], 1 + (name == "sick-r"))

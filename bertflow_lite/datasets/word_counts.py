@@ -116,11 +116,6 @@ def count_words(texts: Iterable[str], *, keep: int = 50_000, source: str = "") -
         Number of words to keep, the most frequent first.
     source : str, default ""
         What was counted, in a line.
-
-    Raises
-    ------
-    ValueError
-        If there is no word, or `keep` is below 1.
     """
     if keep < 1:
         raise ValueError(f"keep is {keep}; keep at least one word.")
@@ -157,15 +152,7 @@ def save_word_counts(counts: WordCounts, path: str | os.PathLike[str]) -> None:
 
 
 def load_word_counts(path: str | os.PathLike[str] | None = None) -> WordCounts:
-    """Read a counts file; default: the Wikipedia counts that the package carries.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is not what `save_word_counts` writes.
-    """
+    """Read a counts file; default: the Wikipedia counts that the package carries."""
     return _read_counts(Path(data_file(COUNTS_FILE) if path is None else path))
 
 
@@ -191,11 +178,6 @@ def wordfreq_words(n: int = 50_000) -> list[str]:
 
     wordfreq mixes books, subtitles, news, web, Reddit, Twitter and Wikipedia: a second opinion on
     what is frequent (Table 1 takes Wikipedia's).
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If wordfreq is not installed; the message says how to get it.
     """
     try:
         from wordfreq import top_n_list
@@ -208,13 +190,7 @@ def wordfreq_words(n: int = 50_000) -> list[str]:
 
 
 def mean_log_frequency(sentences: Sequence[str], counts: WordCounts) -> NDArray[np.float64]:
-    """Mean log frequency of each sentence's words, shape (n,); natural logarithm.
-
-    Raises
-    ------
-    ValueError
-        If a sentence has no word at all (numbers and punctuation only).
-    """
+    """Mean log frequency of each sentence's words, shape (n,); natural logarithm."""
     means = np.empty(len(sentences))
     for row, text in enumerate(check_sentences(sentences)):
         words = find_words(text)

@@ -14,7 +14,6 @@ import platform
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,9 @@ import numpy as np
 import torch
 
 from bertflow_lite.files import data_file, write_json
+from bertflow_lite.saving import package_versions
 
 __all__ = ["load_run", "provenance", "round_numbers", "store_run", "typed_command"]
-
-PACKAGES = ("bertflow-lite", "torch", "transformers", "numpy", "scipy", "scikit-learn")
 
 
 def provenance(
@@ -162,18 +160,6 @@ def load_run(table: str, name: str, folder: Path | None = None) -> dict[str, Any
             "take a fresh copy."
         ) from error
     return run
-
-
-def package_versions() -> dict[str, str]:
-    """Give the versions of the packages that numbers may depend on."""
-    return {package: _version(package) for package in PACKAGES}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def round_numbers(value: Any, digits: int = 5) -> Any:

@@ -32,10 +32,10 @@ from bertflow_lite.encoders.pooling import layer_label
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 from bertflow_lite.experiments.resume import Keep, KeptResults, no_keep
-from bertflow_lite.experiments.runs import package_versions
 from bertflow_lite.files import cache_dir, replacing
 from bertflow_lite.measures.scores import bootstrap_interval, pair_cosines, score_sts
 from bertflow_lite.measures.similarity import Floats
+from bertflow_lite.saving import package_versions
 
 logger = logging.getLogger(__name__)
 FitOn = Literal["none", "target", "train", "nli"]

@@ -17,7 +17,7 @@ from tabulate import tabulate
 
 from bertflow_lite.datasets.nli import load_nli_sentences
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.datasets.qnli import QuestionPairs, load_qnli
+from bertflow_lite.datasets.qnli import fingerprint_with_labels, load_qnli
 from bertflow_lite.experiments.nli_flow import NLI_FORMS, choose_sentences, fit_nli_flow
 from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.scoring import (
@@ -54,12 +54,11 @@ def run_table4(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
     cosine of the same layers. Two rows see words only: cosines of word counts and of TF-IDF.
     """
     options = options or RunOptions()
-    questions = load_qnli("dev", download=options.download)
+    pairs = load_qnli("dev", download=options.download)
     nli = load_nli_sentences(download=options.download)
-    pairs = questions_as_pairs(questions)
     texts = {
         "scored": pairs.sentences,
-        "target": list(questions.all_sentences),
+        "target": list(dict.fromkeys(pairs.sentences)),
         "nli": choose_sentences(nli.sentences, options.nli_sentences),
     }
     choices = options.choices(*encoder.default_layers)
@@ -77,14 +76,14 @@ def run_table4(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
         rows.append({"layers": "", "method": method, "seed": 0} | row)
     return {
         "settings": {
-            "data": {"qnli": questions.fingerprint, nli.name: nli.fingerprint},
+            "data": {"qnli": fingerprint_with_labels(pairs), nli.name: nli.fingerprint},
             "layers": choices,
             "seeds": options.seeds,
             "nli_source": nli.source,
             "nli_sentences": len(texts["nli"]),
         },
         "n_pairs": len(pairs),
-        "n_answers": int(questions.labels.sum()),
+        "n_answers": int(pairs.gold.sum()),
         "fitted_on": {name: len(texts[name]) for name in ("target", "nli")},
         "rows": rows,
     }
@@ -148,19 +147,6 @@ def _auc_rows(labels: NDArray[np.bool_], scores: Floats) -> Floats:
             * (ranks - positive * (positive + 1) / 2)
             / (positive * (labels.shape[1] - positive))
         )
-
-
-def questions_as_pairs(questions: QuestionPairs) -> SentencePairs:
-    """Give question and sentence as a pair; gold is 1 where the sentence is the answer."""
-    return SentencePairs(
-        "qnli",
-        questions.split,
-        questions.questions,
-        questions.sentences,
-        questions.labels.astype(np.float64),
-        np.full(len(questions), "qnli"),
-        source=questions.source,
-    )
 
 
 def _score(

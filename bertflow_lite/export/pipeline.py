@@ -6,7 +6,6 @@ import datetime
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,21 @@ from bertflow_lite.datasets.pairs import SentencePairs, fingerprint_of
 from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.sentence_encoder import SentenceEncoder
 from bertflow_lite.files import write_text
-from bertflow_lite.saving import Savable, describe, join, make_again, part, read_file, write_file
+from bertflow_lite.saving import (
+    Savable,
+    describe,
+    join,
+    make_again,
+    package_versions,
+    part,
+    read_file,
+    write_file,
+)
 from bertflow_lite.text import check_sentences
 
 __all__ = ["DataArgument", "load", "read_about", "save"]
 
 DataArgument = str | SentencePairs | Sequence[SentencePairs] | Sequence[str]
-PACKAGES = ("bertflow-lite", "torch", "transformers", "numpy", "scipy", "scikit-learn")
 
 
 def save(
@@ -101,7 +108,7 @@ def save(
         "pipeline": isinstance(model, Pipeline),
         "steps": [{"name": n, **d} for n, d in zip(names, described, strict=True)],
         "data": None if data is None else _describe_data(data),
-        "versions": {"python": platform.python_version()} | {p: _version(p) for p in PACKAGES},
+        "versions": {"python": platform.python_version()} | package_versions(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
     write_file(path, content, join(arrays))
@@ -171,11 +178,6 @@ def read_about(path: str | os.PathLike[str]) -> dict[str, Any]:
     -------
     dict
         ``steps`` (classes, settings, what the fit found), ``data``, ``versions``, ``date``.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        As `load`.
     """
     return read_file(path)[0]
 
@@ -200,7 +202,7 @@ def _restore(
             step.model = model or step.model
         elif width is not None and step.n_features_in_ != width:
             raise ValueError(f"step {number} takes width {step.n_features_in_}, but gets {width}")
-        width = _width(step)
+        width = int(step._fitted_width)
         if hasattr(step, "device"):
             step.device = device
         if isinstance(step, FlowCalibrator):
@@ -220,13 +222,7 @@ def _restore(
 
 
 def calibrators_of(model: Any) -> list[Any]:
-    """Give the fitted calibrators of a pipeline, or the one that is given, in their order.
-
-    Raises
-    ------
-    ValueError
-        For anything but a fitted calibrator of this package or a Pipeline of such.
-    """
+    """Give the fitted calibrators of a pipeline, or the one that is given, in their order."""
     steps = [step for step in _steps_of(model)[1] if not isinstance(step, SentenceEncoder)]
     for step in steps:
         describe(step)  # refuses what is none of ours, and settings changed since the fit
@@ -234,24 +230,15 @@ def calibrators_of(model: Any) -> list[Any]:
 
 
 def _steps_of(model: Any) -> tuple[list[str], list[Any]]:
-    if not isinstance(model, Pipeline):
-        named = [("", model)]
-    else:
-        named = [(str(n), s) for n, s in model.steps if s is not None and not _passes(s)]
+    named = [("", model)]
+    if isinstance(model, Pipeline):
+        named = [(str(n), s) for n, s in model.steps if s not in (None, "passthrough")]
     if not named:
         raise ValueError("the pipeline has no steps that do anything: there is nothing to save.")
     for _, step in named:
         if isinstance(step, Savable):  # `describe` refuses all else
             check_is_fitted(step)
     return [name for name, _ in named], [step for _, step in named]
-
-
-def _passes(step: Any) -> bool:
-    return isinstance(step, str) and step == "passthrough"
-
-
-def _width(step: Any) -> int:
-    return int(step._fitted_width)
 
 
 def _describe_data(data: DataArgument) -> dict[str, Any]:
@@ -273,13 +260,6 @@ def _describe_data(data: DataArgument) -> dict[str, Any]:
         "sentences": len(texts),
         "fingerprint": fingerprint_of(texts),
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _model_card(content: Mapping[str, Any], name: str) -> str:

@@ -90,13 +90,7 @@ class PairComparer:
         return np.asarray(vectors) if model is None else model.transform(vectors)
 
     def compare(self, sentence1: str, sentence2: str) -> list[Comparison]:
-        """Compare two sentences in every space.
-
-        Returns
-        -------
-        list of Comparison
-            One for each space, in order.
-        """
+        """Compare two sentences in every space."""
         for text in (sentence1, sentence2):
             if not text.strip():
                 raise ValueError("write two sentences; one of them is empty.")

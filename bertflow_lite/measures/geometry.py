@@ -157,11 +157,6 @@ def singular_values(x: ArrayLike, *, center: bool = True) -> Floats:
     -------
     ndarray of float64, shape (dim,)
 
-    Raises
-    ------
-    ValueError
-        If there are no rows, or a value is not finite.
-
     Examples
     --------
     >>> singular_values([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]).round(4)
@@ -265,11 +260,6 @@ def partition_score(x: ArrayLike) -> float:
     -------
     float
         Above 0, at most 1.
-
-    Raises
-    ------
-    ValueError
-        If there are no rows, or a value is not finite.
 
     Examples
     --------

@@ -11,7 +11,7 @@ ways, and they differ by far more than most methods do, so a score here always s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -36,6 +36,7 @@ __all__ = [
     "bootstrap_difference",
     "bootstrap_interval",
     "pair_cosines",
+    "pair_scorer",
     "score_similarities",
     "score_sts",
 ]
@@ -308,11 +309,6 @@ def bootstrap_difference(
     Interval
         Of the difference.
 
-    Raises
-    ------
-    ValueError
-        As `bootstrap_interval`.
-
     Examples
     --------
     >>> from bertflow_lite import load_sts
@@ -322,6 +318,79 @@ def bootstrap_difference(
     True
     """
     return _bootstrap(pairs, [a, b], aggregation, n_resamples, confidence, random_state)
+
+
+def pair_scorer(
+    pairs: SentencePairs, embeddings: Any, aggregation: Aggregation = "all"
+) -> Callable[..., float]:
+    """Make a scikit-learn scorer out of labeled pairs, to choose a calibrator and its settings.
+
+    Calibrators are fitted on sentences *without* labels, and all are scored on the same labeled
+    pairs, as the paper chooses its settings on the development set of STS-B.
+
+    Parameters
+    ----------
+    pairs : SentencePairs
+        The pairs, such as the development set of STS-B.
+    embeddings : array or Tensor, shape (2 * n_pairs, dim)
+        One row for each of ``pairs.sentences``, not calibrated.
+    aggregation : {"all", "mean", "wmean"}, default "all"
+        Which score (see `score_sts`).
+
+    Returns
+    -------
+    callable
+        For ``scoring=`` of `GridSearchCV` and its like; any fitted transformer or pipeline can be
+        scored.  It can be pickled, so that ``n_jobs`` works.
+
+    Raises
+    ------
+    ValueError
+        If the number of rows is not that of the sentences.
+
+    Examples
+    --------
+    The search fits on sentences without labels; ``cv=[(rows, rows)]`` means: on all of them.
+
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from bertflow_lite.datasets.sts import load_sts
+    >>> from bertflow_lite.calibrators.linear import Whitener
+    >>> pairs = load_sts("mini-sts")
+    >>> embeddings = np.random.default_rng(0).normal(size=(2 * len(pairs), 8))
+    >>> rows = np.arange(len(embeddings))
+    >>> search = GridSearchCV(
+    ...     Whitener(),
+    ...     {"n_components": [2, 4, 8]},
+    ...     scoring=pair_scorer(pairs, embeddings),
+    ...     cv=[(rows, rows)],
+    ... ).fit(embeddings)
+    >>> len(search.cv_results_["mean_test_score"])
+    3
+    """
+    if len(embeddings) != 2 * len(pairs):
+        raise ValueError(
+            f"there are {len(embeddings)} embeddings, but {len(pairs)} pairs have "
+            f"{2 * len(pairs)} sentences. Encode pairs.sentences."
+        )
+    if aggregation not in ("all", "mean", "wmean"):
+        raise ValueError(f"aggregation is {aggregation!r}; it must be 'all', 'mean' or 'wmean'.")
+    return _PairScorer(pairs, embeddings, aggregation)
+
+
+class _PairScorer:
+    """A scorer as scikit-learn's searches take it; a class, so that it can be pickled."""
+
+    def __init__(self, pairs: SentencePairs, embeddings: Any, aggregation: Aggregation) -> None:
+        self.pairs = pairs
+        self.embeddings = embeddings
+        self.aggregation = aggregation
+
+    def __repr__(self) -> str:
+        return f"pair_scorer({self.pairs!r}, aggregation={self.aggregation!r})"
+
+    def __call__(self, estimator: Any, X: Any = None, y: Any = None) -> float:
+        scores = score_sts(self.pairs, np.asarray(estimator.transform(self.embeddings)))
+        return float(getattr(scores, self.aggregation))
 
 
 def _bootstrap(

@@ -14,8 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from bertflow_lite import FlowCalibrator, Standardizer, TopDirectionRemover, Whitener
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.measures.model_selection import pair_scorer
-from bertflow_lite.measures.scores import score_sts
+from bertflow_lite.measures.scores import pair_scorer, score_sts
 
 FLOW = FlowCalibrator(1, 1, 4, device="cpu")
 ALL = [Standardizer(), TopDirectionRemover(), Whitener(), Whitener(3), FLOW]

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertflow_lite.datasets.qnli import QuestionPairs, load_qnli
+from bertflow_lite.datasets.pairs import SentencePairs
+from bertflow_lite.datasets.qnli import fingerprint_with_labels, load_qnli
 
 HEADER = "index\tquestion\tsentence\tlabel\n"
 ROWS = '0\tWho ran?\t"The dog ran.\tentailment\n1\tWho sat?\tIt "ran".\tnot_entailment\n'
@@ -30,21 +31,20 @@ def write(root: Path, text: str, split: str = "dev") -> Path:
     return root
 
 
-def load(root: Path) -> QuestionPairs:
+def load(root: Path) -> SentencePairs:
     return load_qnli(data_dir=root, check_counts=False)
 
 
 def test_quotes_mean_nothing(tmp_path: Path) -> None:
     pairs = load(write(tmp_path, HEADER + ROWS))
-    assert pairs.questions == ("Who ran?", "Who sat?")
-    assert pairs.sentences == ('"The dog ran.', 'It "ran".')
-    assert pairs.labels.tolist() == [True, False]
-    assert pairs.labels.dtype == bool
+    assert pairs.sentences1 == ("Who ran?", "Who sat?")
+    assert pairs.sentences2 == ('"The dog ran.', 'It "ran".')
+    assert pairs.gold.tolist() == [1.0, 0.0]
 
 
 def test_line_ends_and_separators_inside_sentences(tmp_path: Path) -> None:
     odd = "0\tq\ta\u2028b\x85\tentailment\r\n1\tq\tc\tnot_entailment"
-    assert load(write(tmp_path, HEADER.replace("\n", "\r\n") + odd)).sentences == (
+    assert load(write(tmp_path, HEADER.replace("\n", "\r\n") + odd)).sentences2 == (
         "a\u2028b\x85",
         "c",
     )
@@ -52,7 +52,7 @@ def test_line_ends_and_separators_inside_sentences(tmp_path: Path) -> None:
 
 def test_columns_are_found_by_title(tmp_path: Path) -> None:
     pairs = load(write(tmp_path, "label\tsentence\tquestion\nnot_entailment\ts\tq\n"))
-    assert (pairs.questions, pairs.sentences, pairs.labels.tolist()) == (("q",), ("s",), [False])
+    assert (pairs.sentences1, pairs.sentences2, pairs.gold.tolist()) == (("q",), ("s",), [0.0])
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_named_folder_and_the_one_above_it_are_searched(
     monkeypatch.setenv("BERTFLOW_DATA", str(named))
     by_environment = load_qnli(check_counts=False)
     assert (given.source, by_environment.source) == ("data_dir", "$BERTFLOW_DATA")
-    assert given.fingerprint == by_environment.fingerprint
+    assert fingerprint_with_labels(given) == fingerprint_with_labels(by_environment)
 
 
 def test_the_folder_goes_before_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,29 +125,21 @@ def test_splits(tmp_path: Path) -> None:
         load_qnli("test")
 
 
-def test_each_text_is_given_once_questions_first() -> None:
-    pairs = QuestionPairs(("q", "p", "q"), ("s", "q", "s"), np.array([True, False, True]))
-    assert pairs.all_sentences == ("q", "p", "s")
-    assert len(pairs) == 3
-    assert repr(pairs) == "QuestionPairs('dev': 3 pairs, 2 with the answer)"
-
-
 def test_fingerprint_follows_the_content_alone() -> None:
-    labels = np.array([True, False])
-    one = QuestionPairs(("a", "b"), ("c", "d"), labels, "here")
-    others = [
-        QuestionPairs(("a", "b"), ("c", "d"), labels, "there"),
-        QuestionPairs(("a", "b"), ("c", "d"), ~labels),
-        QuestionPairs(("a", "bc"), ("", "d"), labels),
-        QuestionPairs(("a", "b"), ("c", "d"), labels, split="train"),
-    ]
-    assert one.fingerprint == others[0].fingerprint == "a7e37fd02ece39fc"
-    assert len({other.fingerprint for other in others}) == 4
+    def digest(
+        first: str = "ab",
+        second: str = "cd",
+        gold: tuple[int, int] = (1, 0),
+        split: str = "dev",
+        source: str = "here",
+    ) -> str:
+        pairs = SentencePairs(
+            "qnli", split, (*first,), (*second,), np.array(gold), np.full(2, "qnli"), source=source
+        )
+        return fingerprint_with_labels(pairs)
 
-
-def test_parts_of_different_length_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"\[1, 2, 1\]"):
-        QuestionPairs(("a",), ("b", "c"), np.array([True]))
+    assert digest() == digest(source="there") == "a7e37fd02ece39fc"
+    assert len({digest(), digest(gold=(0, 1)), digest("ba"), digest(split="train")}) == 4
 
 
 @pytest.mark.data
@@ -157,8 +149,8 @@ def test_the_real_file_is_read_whole(real_data: Path) -> None:
     except FileNotFoundError:
         pytest.skip("QNLI is not beside the real STS data")
     assert len(pairs) == 5463
-    assert pairs.labels.sum() == 2702  # and 2,761 without the answer: GLUE's own numbers
-    assert all(text.strip() for text in pairs.all_sentences)
+    assert pairs.gold.sum() == 2702  # and 2,761 without the answer: GLUE's own numbers
+    assert all(text.strip() for text in pairs.sentences)
     # The trap: with quoting, rows are swallowed by a lone quotation mark.
     place = next(root for root in (real_data, real_data.parent) if (root / "qnli").is_dir())
     with (place / "qnli" / "dev.tsv").open(encoding="utf-8", newline="") as file:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import bertflow_lite as bf
 from bertflow_lite.datasets.nli import NliSentences
-from bertflow_lite.datasets.qnli import QuestionPairs
+from bertflow_lite.datasets.qnli import fingerprint_with_labels
 from bertflow_lite.experiments import table4 as qnli_runs
 from bertflow_lite.experiments.scoring import RunOptions
 from bertflow_lite.experiments.table4 import METHODS, auc_interval, format_table4, run_table4
@@ -61,7 +63,7 @@ def small(monkeypatch):
     """Forty pairs of mini-sts as questions and sentences, and NLI sentences from the rest."""
     pairs = bf.load_sts("mini-sts")
     some = pairs.select(range(40))
-    questions = QuestionPairs(some.sentences1, some.sentences2, some.gold > 2.5)
+    questions = replace(some, name="qnli", gold=some.gold > 2.5)
     nli = NliSentences("nli-sample", pairs.sentences1[100:], "a sample")
     monkeypatch.setattr(qnli_runs, "load_qnli", lambda split, download: questions)
     monkeypatch.setattr(qnli_runs, "load_nli_sentences", lambda download: nli)
@@ -80,9 +82,9 @@ def test_table_4_has_every_row(tiny_bert, small):
     assert len(rows) == len(kept) == 2 * (3 + 3 * 2) + 2
     assert {row["method"] for row in rows} == {*METHODS, "bag of words", "tf-idf"}
     raw = next(r for r in rows if (r["layers"], r["method"]) == ("last2avg", "raw"))
-    questions = tiny_bert.encode(small.questions, "last2avg")
-    cosines = bf.cosine(questions, tiny_bert.encode(small.sentences, "last2avg"))
-    assert raw["auc"] == pytest.approx(auc(small.labels, cosines), abs=1e-3)
+    questions = tiny_bert.encode(small.sentences1, "last2avg")
+    cosines = bf.cosine(questions, tiny_bert.encode(small.sentences2, "last2avg"))
+    assert raw["auc"] == pytest.approx(auc(small.gold, cosines), abs=1e-3)
     assert "gain" not in raw
     for row in rows:
         assert row["low"] < row["auc"] < row["high"]
@@ -93,7 +95,7 @@ def test_table_4_has_every_row(tiny_bert, small):
     flows = [r for r in rows if r["method"] == "flow (target)" and r["layers"] == "last2avg"]
     assert [r["seed"] for r in flows] == [0, 1]
     # Fitted on QNLI's own texts, each once; on all NLI sentences.
-    assert results["fitted_on"] == {"target": len(small.all_sentences), "nli": 320}
+    assert results["fitted_on"] == {"target": len(set(small.sentences)), "nli": 320}
     assert results["settings"]["data"].keys() == {"qnli", "nli-sample"}
     # An interrupted run goes on to the same numbers.
     again = RunOptions(seeds=2, keep=lambda key, compute: kept[key])
@@ -111,7 +113,7 @@ def test_table_4_stands_beside_the_papers(tiny_bert, small):
 def test_the_labels_are_not_seen_by_any_calibrator(tiny_bert, small, monkeypatch):
     # With every label turned round, each AUC turns round: nothing was fitted on them.
     results = run_table4(tiny_bert, RunOptions(seeds=1))
-    turned = QuestionPairs(small.questions, small.sentences, ~small.labels)
+    turned = replace(small, gold=1 - small.gold)
     monkeypatch.setattr(qnli_runs, "load_qnli", lambda split, download: turned)
     again = run_table4(tiny_bert, RunOptions(seeds=1))
     for row, other in zip(results["rows"], again["rows"], strict=True):
@@ -126,12 +128,11 @@ def test_a_stored_row_measured_anew(name, real_data):
     except FileNotFoundError:
         pytest.skip("the run has not been made")
     try:
-        questions = qnli_runs.load_qnli("dev", download=False)
+        pairs = qnli_runs.load_qnli("dev", download=False)
     except FileNotFoundError:
         pytest.skip("QNLI is not beside the STS data")
-    assert results["settings"]["data"]["qnli"] == questions.fingerprint
+    assert results["settings"]["data"]["qnli"] == fingerprint_with_labels(pairs)
     assert (results["n_pairs"], results["n_answers"]) == (5463, 2702)
-    pairs = qnli_runs.questions_as_pairs(questions)
-    for method, values in lexical_similarities(pairs, questions.all_sentences).items():
+    for method, values in lexical_similarities(pairs, list(dict.fromkeys(pairs.sentences))).items():
         row = next(row for row in results["rows"] if row["method"] == method)
-        assert auc(questions.labels, values) == pytest.approx(row["auc"], abs=1e-3)
+        assert auc(pairs.gold, values) == pytest.approx(row["auc"], abs=1e-3)

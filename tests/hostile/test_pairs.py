@@ -303,7 +303,7 @@ QNLI_HEAD = b"index\tquestion\tsentence\tlabel\n"
 
 def questions(*want: str) -> Callable[[Any], None]:
     def look(found: Any) -> None:
-        assert found.questions == want
+        assert found.sentences1 == want
 
     return look
 

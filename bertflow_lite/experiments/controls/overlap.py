@@ -22,7 +22,6 @@ from bertflow_lite.experiments.controls.runs import System, gather_similarities,
 from bertflow_lite.experiments.controls.statistics import bootstrap_systems
 from bertflow_lite.experiments.controls.words import WEIGHTINGS, WordCountEncoder, idf_weights
 from bertflow_lite.experiments.scoring import Target, sts_target
-from bertflow_lite.experiments.table4 import questions_as_pairs
 from bertflow_lite.measures.similarity import Floats, as_values, auc, spearman
 from bertflow_lite.measures.spelling import edit_distances
 from bertflow_lite.text import split_words
@@ -255,9 +254,8 @@ def run_answers(
     Gives, for each layers and calibrator: ``auc`` and ``within``, the mean of the bins' AUC,
     weighted by pairs; calibrators are fitted on the questions and sentences themselves.
     """
-    qnli = load_qnli(download=bool(options.get("download")))
-    pairs = questions_as_pairs(qnli)
-    target = Target(pairs, tuple(qnli.all_sentences))
+    pairs = load_qnli(download=bool(options.get("download")))
+    target = Target(pairs, tuple(dict.fromkeys(pairs.sentences)))
     overlap = word_overlap(pairs.sentences1, pairs.sentences2)
     binned = within_overlap(pairs, overlap, bins).subsets
     rows = []
