@@ -11,6 +11,7 @@ import transformers as hf
 from numpy.testing import assert_allclose
 
 from bertflow_lite.encoders import transformer as encode
+from bertflow_lite.encoders import trial
 from bertflow_lite.encoders.transformer import load_encoder
 
 SENTENCES = [
@@ -173,6 +174,7 @@ def test_a_model_whose_vectors_depend_on_the_whole_batch_is_refused(
     """Normalized over the batch, say; no grouping of sentences helps there."""
     from transformers.models.bert.modeling_bert import BertEmbeddings
 
+    monkeypatch.setattr(trial, "_known", {})  # another test may have loaded this folder
     plain = BertEmbeddings.forward
     monkeypatch.setattr(
         BertEmbeddings, "forward", lambda *a, **k: (x := plain(*a, **k)) - x.mean(0) / 2
