@@ -148,7 +148,12 @@ def encode(
 
 @app.command(rich_help_panel=common.SENTENCES)
 def similar(
-    query: Annotated[str, typer.Argument(help="A sentence; - reads one from standard input.")],
+    query: Annotated[
+        str,
+        typer.Argument(
+            help="A sentence; - reads one from standard input; after -- it may begin with a dash."
+        ),
+    ],
     within: Annotated[Path, typer.Option("--in", help="Sentences to search.")],
     top: Annotated[int, typer.Option(min=1, help="How many to show.")] = 10,
     calibrator: With = None,

@@ -43,6 +43,12 @@ def test_encode_uses_what_was_fitted(own, tmp_path):
     assert again.exit_code == 1 and "--overwrite" in again.stderr
 
 
+def test_a_query_may_begin_with_a_dash(own):
+    where = ("--in", own / "sentences.txt", "--with", own / "flow.safetensors")
+    assert run("similar", *where, "--", "-5 degrees in the city").exit_code == 0
+    assert "it may begin with a dash" in " ".join(run("similar", "--help").stdout.split())
+
+
 def test_similar_finds_the_sentence_itself(own):
     query = load_sts("mini-sts").sentences[7]
     args = (
