@@ -17,8 +17,12 @@ def text_of(source: Path) -> str:
     return source.read_text(encoding="utf-8")
 
 
-def test_there_are_fourteen_chapters() -> None:
-    assert [source.name[:2] for source in CHAPTERS] == [f"{k:02d}" for k in range(1, 15)]
+def test_the_contents_name_every_chapter_in_its_order() -> None:
+    contents = (notebooks.ROOT / "_toc.yml").read_text(encoding="utf-8")
+    assert re.findall(r"book/(\d\d_\w+)", contents) == [source.stem for source in CHAPTERS]
+    assert [source.name[:2] for source in CHAPTERS] == [
+        f"{k:02d}" for k in range(1, len(CHAPTERS) + 1)
+    ]
 
 
 @pytest.mark.parametrize("source", CHAPTERS, ids=lambda path: path.stem)
