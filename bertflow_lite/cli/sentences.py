@@ -85,7 +85,7 @@ def fit(
             device=device,
             download=download,
         )
-        encoder = step._open()
+        encoder = step.open()
         layers_used = layers_of(encoder, layers)
         vectors = encode_texts(encoder, texts, layers_used)
         calibrator.fit(vectors)
@@ -309,7 +309,7 @@ class Pipeline:
         if max_length is not None:
             step.max_length = max_length
         try:
-            self.encoder = step._open()
+            self.encoder = step.open()
         except FileNotFoundError as error:
             if model is not None or not saved:
                 raise

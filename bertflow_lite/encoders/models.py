@@ -1,6 +1,6 @@
 """A name to a model: a packaged model, a model of the Hugging Face hub, or a folder.
 
-Four packaged models need no hub (`packaged_models`): ``minilm``, ``smollm2``, ``glove`` (word
+Four packaged models need no hub (`PACKAGED_MODELS`): ``minilm``, ``smollm2``, ``glove`` (word
 vectors, see `word_vectors`) and ``mini-bert``.  Any other name is a folder on disk or a hub id such
 as ``"bert-base-uncased"``; the hub is asked only with ``download=True``.
 """

@@ -107,7 +107,7 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         """
         check_sentences(X)
         self.__dict__.pop("_of_the_fit", None)  # a new fit may be for another encoder
-        self._open()
+        self.open()
         return self
 
     def transform(self, X: Sequence[str]) -> NDArray[np.float32]:
@@ -129,11 +129,23 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
             As in `fit`.
         """
         texts = check_sentences(X)
-        found: NDArray[np.float32] = self._open().encode(texts, self.layers)
+        found: NDArray[np.float32] = self.open().encode(texts, self.layers)
         return found
 
-    def _open(self) -> Encoder | WordVectorEncoder:
-        """Give the encoder for the settings as they are now; only the first time is slow."""
+    def open(self) -> Encoder | WordVectorEncoder:
+        """Give the encoder for the settings as they are now; only the first time is slow.
+
+        Returns
+        -------
+        Encoder or WordVectorEncoder
+
+        Raises
+        ------
+        ValueError
+            If a setting does not fit the model, or a saved pipeline was fitted with another.
+        FileNotFoundError
+            If the model is not on this machine.
+        """
         given: Any = self.layers
         if isinstance(given, list):
             raise ValueError(
@@ -213,7 +225,7 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         return cls(**{**settings, "layers": tuple(layers) if isinstance(layers, list) else layers})
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        return self._describe(self._open()), {}
+        return self._describe(self.open()), {}
 
     def _set_state(self, facts: Mapping[str, Any], arrays: Arrays) -> None:
         states = typed(facts, "hidden_states", list, type(None))
@@ -231,11 +243,11 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
     @property
     def _fitted_width(self) -> int:
         saved = self._of_the_fit
-        return int(self._open().dim if saved is None else saved["n_features_out"])
+        return int(self.open().dim if saved is None else saved["n_features_out"])
 
     @property
     def _n_features_out(self) -> int:
-        return self._open().dim
+        return self.open().dim
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

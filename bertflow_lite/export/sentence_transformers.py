@@ -89,7 +89,7 @@ def to_sentence_transformer(
         if calibrator is not None:
             raise ValueError("a pipeline brings its own calibrator: leave calibrator out.")
         step, rest = encoder.steps[0][1], encoder[1:]
-        encoder, layers = step._open(), step.layers
+        encoder, layers = step.open(), step.layers
         calibrator = rest if len(rest) else None
     if not isinstance(encoder, Encoder):
         raise ValueError(

@@ -204,7 +204,7 @@ def draw_figure1(results: Mapping[str, Any], *, layers: str = "") -> go.Figure:
     Parameters
     ----------
     results : mapping
-        From `flow_map.run_figure1`.
+        From `figure1.run_figure1`.
     layers : str, default ""
         A layer choice of the run; empty: its first.
 

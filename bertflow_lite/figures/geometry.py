@@ -1,4 +1,4 @@
-"""Figures of the chapter on anisotropy, from the dicts that `geometry_runs.run_geometry` gives."""
+"""Figures of the chapter on anisotropy, from what `experiments.geometry.run_geometry` gives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ __all__ = [
     "plot_first_token",
     "plot_layers",
     "plot_sentences",
-    "plot_spectra",
     "plot_table1",
     "plot_word_norms",
     "plot_word_similarity",
@@ -177,34 +176,6 @@ def plot_first_token(
     lay_out(fig, "One token closes the cone", _LAYER, margin_t=80)
     fig.update_yaxes(type="log", title_text="norm", col=1)
     return fig.update_yaxes(title_text="Spearman x 100", col=2)
-
-
-def plot_spectra(calibrated: Mapping[str, Mapping[str, Any]]) -> go.Figure:
-    """Singular spectra, centered and divided by the largest, one line a calibrator.
-
-    Parameters
-    ----------
-    calibrated : mapping of str to dict
-        One set and one layer choice of a run's ``calibrated``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-    """
-    fig = go.Figure()
-    for (method, measures), look in zip(
-        calibrated.items(), looks_of(calibrated).values(), strict=True
-    ):
-        x, values = measures["spectrum"]["index"], measures["spectrum"]["value"]
-        y = [value or None for value in values]  # no zero on a log axis
-        hover = "direction %{x}: %{y:.3f} of the largest<br>effective rank %{customdata:.0f}"
-        rank = [measures["effective_rank"]] * len(x)
-        draw(fig, replace(look, name=short_name(method)), x, y, hover, "lines", customdata=rank)
-    fig.update_xaxes(type="log")
-    # Nulled directions are zero up to rounding; they would stretch the axis over 16 decades.
-    fig.update_yaxes(type="log", range=[-2.5, 0.1])
-    title = "Singular spectrum of the sentence embeddings"
-    return lay_out(fig, title, "direction, strongest first", "singular value / largest")
 
 
 def plot_calibrated(calibrated: Mapping[str, Mapping[str, Any]], *, x: str) -> go.Figure:

@@ -1,4 +1,4 @@
-"""Figures of the PMI chapter: from the dicts of `pmi_toy` and `pmi_probe` to Plotly.
+"""Figures of the PMI chapter: from the dicts of `toy_run` and `probe` to Plotly.
 
 Every control lies inside the figure, so that it works in a static page.
 """
@@ -34,7 +34,6 @@ __all__ = [
     "probe_similarity_figure",
     "reliance_figure",
     "scatter_figure",
-    "shares_figure",
     "spectrum_slider_figure",
     "terms_figure",
     "width_figure",
@@ -92,32 +91,6 @@ def terms_figure(heatmap: Run) -> go.Figure:
     fig.update_yaxes(showticklabels=False)
     axes = ("words, sorted by topic", "contexts, sorted by main topic")
     return lay_out(fig, "The score and its three terms", *axes, height=480, menu=menu)
-
-
-def shares_figure(rows: Mapping[str, Mapping[str, float]]) -> go.Figure:
-    """Draw stacked bars: how much of the variance of the score each term explains.
-
-    Parameters
-    ----------
-    rows : dict of dict
-        For each bar the shares by term, such as ``run_toy()["fit"]["shares"]`` or
-        ``run_probe()["regression"]["pairs"]["shares"]``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-    """
-    fig = go.Figure()
-    for term, color in TERMS.items():
-        if any(abs(shares.get(term, 0)) > 5e-4 for shares in rows.values()):
-            values = [100 * shares.get(term, 0) for shares in rows.values()]
-            text = [f"{v:.0f}%" if abs(v) >= 3 else "" for v in values]
-            look, hover = Look(term, term, color), "%{y}: %{x:.1f}%"
-            add_bars(fig, look, values, list(rows), hover, orientation="h", text=text)
-    fig.update_layout(barmode="relative")
-    fig.update_yaxes(autorange="reversed")
-    title, axis = "Who explains the variance of h_c . w_x?", "share of the variance of the score, %"
-    return lay_out(fig, title, axis)
 
 
 def width_figure(widths: Mapping[str, Run]) -> go.Figure:

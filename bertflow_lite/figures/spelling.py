@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
 from bertflow_lite.experiments.paper import load_paper_table
-from bertflow_lite.figures.drawing import add_bars, draw, lay_out, whiskers
+from bertflow_lite.figures.drawing import add_bars, draw, lay_out
 from bertflow_lite.figures.flows import choose, load_text
 from bertflow_lite.figures.plots import (
     LOOKS,
@@ -28,7 +28,7 @@ from bertflow_lite.figures.plots import (
 from bertflow_lite.measures.similarity import Floats, as_values, rank_correlation
 from bertflow_lite.measures.spelling import NEAR
 
-__all__ = ["draw_figure2", "draw_table6", "lexical_paths", "lexical_scatter", "pair_ranks"]
+__all__ = ["draw_figure2", "lexical_paths", "lexical_scatter", "pair_ranks"]
 
 _MEASURES = {"edit_distance": "as in the paper", "edit_distance_given_length": "at equal length"}
 _STATIONS = ("none", "whiten", "flow")  # of a path
@@ -45,7 +45,7 @@ def lexical_paths(
     Parameters
     ----------
     runs : mapping of str to (mapping, str)
-        Label -> results of `lexical_runs.run_table6`, and a layer choice in them; at most four.
+        Label -> results of `table6.run_table6`, and a layer choice in them; at most four.
     data : str, default "stsb"
         A set that all runs have.
     title : str, default ""
@@ -198,7 +198,7 @@ def draw_figure2(
     Parameters
     ----------
     results : mapping
-        From `lexical_runs.run_figure2`.
+        From `table6.run_figure2`.
     data, layers : str, default ""
         A set and a layer choice of the run; empty: the first.
     texts : bool, default True
@@ -236,7 +236,7 @@ def lexical_scatter(
     Parameters
     ----------
     distances : array-like, shape (n_pairs,)
-        Edit distances in words (`lexical.edit_distances`).
+        Edit distances in words (`spelling.edit_distances`).
     similarities : mapping of str to array-like, each of shape (n_pairs,)
         What to show by the name on its button; ``"gold"`` is taken for a gold score.
     texts : sequence of (str, str), optional
@@ -282,55 +282,6 @@ def lexical_scatter(
     fig.update_yaxes(tickvals=places, ticktext=[str(tick) for tick in ticks])
     axes = (views[first]["xaxis.title.text"], "edit distance (words)")
     return lay_out(fig, views[first]["title.text"], *axes, height=560, menu=menu)
-
-
-def draw_table6(
-    results: Mapping[str, Any], *, data: str = "", layers: str = "", measure: str = "edit_distance"
-) -> go.Figure:
-    """Draw Table 6: correlation with the gold score against correlation with edit distance.
-
-    Parameters
-    ----------
-    results : mapping
-        From `lexical_runs.run_table6`.
-    data, layers : str, default ""
-        A set and a layer choice of the run; empty: the first.
-    measure : {"edit_distance", "edit_distance_given_length"}, default "edit_distance"
-        The correlation with edit distance as the paper takes it, or at equal length.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-    """
-    choose(_MEASURES, measure, "measure")  # an error names those there are
-    chosen = choose(results["sets"], data, "data")
-    wanted = layers or results["settings"]["layers"][0]
-    shown = ("none", "sn", "whiten", "flow", "bag of words", "tf-idf")
-    looks = dict(zip(shown, looks_of(shown).values(), strict=True))
-    hover = "with edit distance %{x:.1f}<br>with gold %{y:.1f}"
-    fig = go.Figure()
-    for row in chosen["rows"]:
-        method, first = row["calibrator"], row["seed"] == 0
-        if method not in looks or row["layers"] not in ("", wanted):
-            continue
-        more: dict[str, Any] = {"legendgroup": method, "showlegend": first}
-        if first:
-            for side, of in (("error_x", measure), ("error_y", "gold")):
-                ends = [row[of][key] for key in ("estimate", "low", "high")]
-                more[side] = whiskers([ends])
-        look = replace(looks[method], name=short_name(method))
-        x, y = row[measure]["estimate"], row["gold"]["estimate"]
-        draw(fig, look, [x], [y], f"seed {row['seed']}, {hover}", size=11, **more)
-    if (data or next(iter(results["sets"]))) == "stsb" and measure == "edit_distance":
-        paper = load_paper_table(6)
-        named = {"BERT-induced": ("BERT-base", "none"), "flow-induced": ("BERT-base-flow", "flow")}
-        for row, (label, method) in named.items():
-            look = replace(LOOKS[method], name=f"paper: {label}", mark="star-open")
-            draw(fig, look, [paper["edit_distance"][row]], [paper["gold"][row]], hover, size=13)
-    gold = next(row for row in chosen["rows"] if row["calibrator"] == "gold")
-    fig.add_vline(x=gold[measure]["estimate"], line=_GOLD)
-    title = f"Words or meaning, layers {wanted}<br><sup>dotted: the gold scores themselves</sup>"
-    return lay_out(fig, title, _axis(measure), "Spearman x 100 with the gold score", height=520)
 
 
 def _scatter_layout(

@@ -93,7 +93,6 @@ def test_every_figure_of_a_run(run):
         figures.plot_word_norms(results["words"]),
         figures.plot_layers(results["layers"]),
         figures.plot_first_token(results["first_token"], results["layers"]["mini-sts"]),
-        figures.plot_spectra(calibrated),
         figures.plot_calibrated(calibrated, x="iso_score"),
         figures.plot_calibrated(calibrated, x="mean_cosine"),
         figures.plot_word_similarity(results["word_similarity"]),

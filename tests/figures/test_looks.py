@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 
 import bertflow_lite as bf
-from bertflow_lite.figures import controls, geometry, pairs, pmi, scores, spelling
+from bertflow_lite.figures import controls, geometry, pairs, pmi, scores
 from bertflow_lite.figures import pretraining_curves as curves
 from bertflow_lite.figures.drawing import draw, lay_out, legend_rows, place_title, whiskers
 from bertflow_lite.figures.plots import (
@@ -113,9 +113,7 @@ def figures_with_methods() -> list[go.Figure]:
         pairs.spectrum_lines({name: rng.uniform(size=4) for name in names}),
         controls.block_lines(rows, methods=tuple(METHODS)),
         geometry.plot_calibrated(next(iter(geometry_run.values())), x="iso_score"),
-        geometry.plot_spectra(next(iter(geometry_run.values()))),
         pmi.reliance_figure(toy),
-        spelling.draw_table6(bf.load_run("table6", "minilm")["results"]),
         curves.score_curves(pretraining),
         curves.space_explorer(pretraining),
     ]

@@ -18,9 +18,9 @@ from bertflow_lite.experiments.figure1 import (
     run_figure1,
 )
 from bertflow_lite.experiments.scoring import RunOptions
-from bertflow_lite.experiments.table6 import run_figure2, run_table6
+from bertflow_lite.experiments.table6 import run_figure2
 from bertflow_lite.figures.flows import draw_figure1
-from bertflow_lite.figures.spelling import draw_figure2, draw_table6, lexical_scatter
+from bertflow_lite.figures.spelling import draw_figure2, lexical_scatter
 from bertflow_lite.measures.spelling import score_lexical
 
 LARGEST = 1_500_000  # bytes of a figure in a page
@@ -176,26 +176,3 @@ def test_many_pairs_are_sampled_but_correlated_in_full():
     assert len(json.dumps(figure.to_plotly_json(), default=list)) < LARGEST
     with pytest.raises(ValueError, match="each with 9000 values"):
         lexical_scatter(distances, {"a": values[:5]})
-
-
-# Table 6
-
-
-def test_table_6_is_drawn_at_its_numbers(tiny_bert, quick):
-    results = run_table6(tiny_bert, RunOptions(seeds=2, data=["mini-sts"]))
-    figure = draw_table6(results)
-    rows = [
-        row
-        for row in results["sets"]["mini-sts"]["rows"]
-        if row["layers"] in ("", "last2avg") and row["calibrator"] != "gold"
-    ]
-    assert len(figure.data) == len(rows)
-    for trace, row in zip(figure.data, rows, strict=True):
-        assert trace.x[0] == row["edit_distance"]["estimate"]
-        assert trace.y[0] == row["gold"]["estimate"]
-    at_equal_length = draw_table6(results, measure="edit_distance_given_length")
-    assert at_equal_length.data[0].x[0] == rows[0]["edit_distance_given_length"]["estimate"]
-    assert "at equal" in at_equal_length.layout.xaxis.title.text
-    # The paper's points belong to STS-B; two of them.
-    results["sets"] = {"stsb": results["sets"]["mini-sts"]}
-    assert [t.x[0] for t in draw_table6(results).data[-2:]] == [-50.49, -28.01]

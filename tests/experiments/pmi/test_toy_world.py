@@ -238,7 +238,6 @@ def test_run_toy_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
     drawn = [
         figures.terms_figure(result["heatmap"]),
-        figures.shares_figure({"trained": result["fit"]["shares"]}),
         figures.spectrum_slider_figure(result["shares_of_spectrum"]),
         figures.gauge_figure(result["gauge"]),
         figures.reliance_figure(result["reliance"]),
