@@ -73,6 +73,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: ranks.get(_file_of(item.nodeid), len(ranks)))
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name bytes that are no text by what they are: gzip writes the time into them.
+
+    Workers that collect in different seconds would otherwise find different tests, and stop.
+    """
+    if isinstance(val, bytes) and not (val.isascii() and val.decode("ascii").isprintable()):
+        return "bytes"
+    return None
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Hand out whole files, in the order above; `--dist` with another word chooses another way."""
