@@ -84,12 +84,6 @@ def test_nothing_is_asked_unless_a_download_is(tiny: Hub) -> None:
     assert tiny.seen == []
 
 
-def test_a_revision_is_kept_to(tiny: Hub) -> None:
-    assert hub_model(TINY, download=True, revision=COMMIT).name == COMMIT
-    with pytest.raises(FileNotFoundError, match="Check the name and the revision"):
-        hub_model(TINY, download=True, revision="v9")
-
-
 def test_weights_in_parts_are_fetched_by_their_index(
     tiny: Hub, tiny_bert_folder: Path, tmp_path: Path
 ) -> None:
@@ -328,14 +322,6 @@ def test_nli_sentences_of_the_hub_are_those_of_the_training_sets(data: Hub) -> N
     assert found.sentences == ("A dog ran.", "It ran.", "It sat.", "One tree.", "A mat.")
     assert data.asked("GET", HUB_PARTS["mnli-dev-matched"].file) == []
     assert load_nli_sentences().source.endswith("(the hub's cache)")
-
-
-def test_a_pinned_revision_is_asked_for(data: Hub) -> None:
-    revision = {"nyu-mll/multi_nli": COMMIT, "stanfordnlp/snli": "main"}
-    assert len(load_nli_sentences(download=True, revision=revision)) == 5
-    assert len(load_qnli(download=True, revision=COMMIT)) == 2
-    with pytest.raises(FileNotFoundError, match="Check the name and the revision"):
-        hub_file("nyu-mll/glue", "x.parquet", download=True, revision="v9")
 
 
 def test_a_corpus_with_another_number_of_pairs_is_refused(

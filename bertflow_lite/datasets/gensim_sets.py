@@ -77,20 +77,9 @@ class LeeDocuments:
 
 
 def load_lee(folder: str | os.PathLike[str] | None = None) -> LeeDocuments:
-    """Load the Lee documents, which the gensim package carries among its test data.
+    """Load the Lee documents from a folder with their three files, by default gensim's test data.
 
     Only the files are read: gensim is not imported, and its own requirements need not be installed.
-
-    Parameters
-    ----------
-    folder : path, optional
-        Where ``lee.cor``, ``lee_background.cor`` and ``similarities0-1.txt`` lie. Default: gensim's
-        test data.
-
-    Returns
-    -------
-    LeeDocuments
-        50 documents, 300 background documents, 1,225 mean ratings.
     """
     paths = [gensim_file(name) if folder is None else Path(folder) / name for name in _FILES]
     if missing := [path.name for path in paths if not path.is_file()]:
@@ -146,17 +135,7 @@ WORD_SETS = {
 
 @dataclass(frozen=True)
 class WordPairs:
-    """Word pairs with people's ratings.
-
-    Attributes
-    ----------
-    name : str
-        A key of `WORD_SETS`.
-    words1, words2 : tuple of str
-        The words, spelled as in the file.
-    ratings : ndarray, shape (n_pairs,)
-        Mean rating from 0 to 10, higher for more alike.
-    """
+    """Word pairs, spelled as in the file, with people's mean ratings from 0 to 10 (more alike)."""
 
     name: str
     words1: tuple[str, ...]

@@ -6,37 +6,18 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertflow_lite.text import check_sentences
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["SentencePairs", "fingerprint_of"]
+__all__ = ["SentencePairs"]
 
 
 def fingerprint_of(content: Sequence[Any]) -> str:
-    """Digest text and numbers, the same on every machine.
-
-    Parameters
-    ----------
-    content : sequence
-        What JSON can hold.
-
-    Returns
-    -------
-    str
-        16 hex digits, the start of a SHA-256.
-
-    Examples
-    --------
-    >>> fingerprint_of(["A cat sat.", 4.5])
-    '84b6609199742cd6'
-    """
+    """Digest what JSON can hold to 16 hex digits, the same on every machine."""
     return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()[:16]
 
 
@@ -174,11 +155,6 @@ class SentencePairs:
         -------
         SentencePairs
             The chosen pairs, with the same name and split and another fingerprint.
-
-        Raises
-        ------
-        ValueError
-            If a truth mask has another length, or a position lies outside.
         """
         chosen = np.asarray(mask)
         if chosen.dtype == bool:
@@ -203,25 +179,3 @@ class SentencePairs:
             None if self.styles is None else self.styles[chosen],
             self.source,
         )
-
-    def to_frame(self) -> pd.DataFrame:
-        """Give the pairs as a pandas table.
-
-        Returns
-        -------
-        pandas.DataFrame, shape (n_pairs, 4 or more)
-            Columns sentence1, sentence2, gold, subset, and kind and style where there are such.
-        """
-        import pandas as pd  # slow to import, and only needed here
-
-        columns: dict[str, Any] = {
-            "sentence1": self.sentences1,
-            "sentence2": self.sentences2,
-            "gold": self.gold,
-            "subset": self.subsets,
-        }
-        if self.kinds is not None:
-            columns["kind"] = self.kinds
-        if self.styles is not None:
-            columns["style"] = self.styles
-        return pd.DataFrame(columns)

@@ -25,7 +25,7 @@ from bertflow_lite.datasets.reading import _pick, read_lines, read_scores, read_
 from bertflow_lite.datasets.source import Source, check_count
 from bertflow_lite.files import data_file
 
-__all__ = ["COUNTS", "DATASETS", "FILES", "load_sts"]
+__all__ = ["DATASETS", "load_sts"]
 
 Rows = tuple[list[str], list[str], list[float]]
 # Official numbers of scored pairs: STS12-16 by subset (all of it test data), the others by split.
@@ -147,11 +147,8 @@ def load_sts(
 
     Raises
     ------
-    ValueError
-        If the name or split is unknown (a file of your own is read by
-        `own_files.read_pairs`), or a file is not as it should be.
-    FileNotFoundError
-        If the set is not found; the message says what would help.
+    ValueError, FileNotFoundError
+        If the name or split is unknown, the set is not found, or a file is not as it should be.
     PermissionError, ConnectionError
         With ``download=True``: if the hub refuses, or cannot be reached.
 
