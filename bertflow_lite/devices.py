@@ -41,7 +41,7 @@ def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
 
 
 def find_device(device: str | torch.device | None = None) -> torch.device:
-    """Give the device that is asked for; default (or "auto"): CUDA, else Apple's MPS, else the CPU."""
+    """Give the device asked for; default, or "auto": CUDA, else Apple's MPS, else the CPU."""
     if device is not None and device != "auto":
         try:
             found = torch.device(device)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hub_stand_in import COMMIT, SOON, TINY, Hub, blobs, stand_in, tiny, unfinished
+from hub_stand_in import SOON, TINY, Hub, blobs, stand_in, tiny, unfinished
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
@@ -22,7 +22,7 @@ from bertflow_lite.datasets.nli import HUB_PARTS, load_nli_pairs, load_nli_sente
 from bertflow_lite.datasets.qnli import QNLI_FILES, load_qnli
 from bertflow_lite.datasets.source import HubFile
 from bertflow_lite.encoders.models import load_model
-from bertflow_lite.hub import hub_file, hub_model
+from bertflow_lite.hub import hub_model
 
 __all__ = ["stand_in", "tiny"]  # fixtures
 

@@ -16,19 +16,9 @@ _SMALL = 1 << 24  # bytes: up to this, no unpacked file is too large
 
 
 def read_table(path: Path, columns: Sequence[int] | Sequence[str]) -> list[list[str]]:
-    """Read columns of a tab-separated file without quoting, or of a parquet file.
+    """Read columns of a tab-separated file without quoting (``.gz``: packed), or of a parquet file.
 
-    Parameters
-    ----------
-    path : Path
-        The file; packed where its name ends in ``.gz``, a parquet file where in ``.parquet``.
-    columns : sequence of int or of str
-        Positions, for a file without a header line, or titles, for one with it.
-
-    Returns
-    -------
-    list of list of str
-        One list for each of `columns`, in that order; further columns are passed over.
+    They are named by position, for a file without a header line, or by title; a list for each.
     """
     if path.suffix == ".parquet":
         return _read_parquet(path, [str(column) for column in columns])

@@ -10,7 +10,6 @@ them all.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.reading import _pick, read_lines, read_scores, read_table
 from bertflow_lite.datasets.source import Source, check_count
 from bertflow_lite.files import data_file
+from bertflow_lite.text import did_you_mean
 
 __all__ = ["DATASETS", "load_sts"]
 
@@ -214,9 +214,8 @@ def _resolve(name: str, split: str | None) -> tuple[str, str]:
     known = {squash(one): one for one in DATASETS} | {"stsbenchmark": "stsb", "sick": "sick-r"}
     found = known.get(squash(name))
     if found is None:
-        close = difflib.get_close_matches(squash(name), known, n=3)
-        offer = [known[one] for one in close] or DATASETS
-        raise ValueError(f"There is no data set {name!r}. Did you mean {' or '.join(offer)}?")
+        hint = did_you_mean(name.lower(), DATASETS)
+        raise ValueError(f"There is no data set {name!r}; there are {', '.join(DATASETS)}.{hint}")
     wanted = "test" if split is None else split.lower()
     if found in FILES:
         splits = [*COUNTS[found], "all"]

@@ -23,7 +23,12 @@ from bertflow_lite.devices import (
     is_out_of_memory,
 )
 from bertflow_lite.encoders.cache import EmbeddingCache
-from bertflow_lite.encoders.models import LoadedModel, load_model
+from bertflow_lite.encoders.models import (
+    LoadedModel,
+    let_record,
+    load_model,
+    without_recorders,
+)
 from bertflow_lite.encoders.pooling import (
     LayerChoice,
     LayersArgument,
@@ -31,7 +36,6 @@ from bertflow_lite.encoders.pooling import (
     pool,
     resolve_layers,
 )
-from bertflow_lite.encoders.recording import let_record, without_recorders
 from bertflow_lite.encoders.trial import all_states, padding_token, try_model
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder, load_glove
 from bertflow_lite.files import cache_dir

@@ -29,16 +29,7 @@ CALIBRATORS = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """A pair's cosine in one space, and where it stands among random pairs there.
-
-    Attributes
-    ----------
-    space : str
-        The calibrator's label.
-    cosine : float
-    percentile : float
-        Share of random background pairs with a lower cosine, 0 to 100.
-    """
+    """A pair's cosine in one space, and its percentile (0 to 100) among random background pairs."""
 
     space: str
     cosine: float

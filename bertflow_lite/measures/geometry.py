@@ -82,11 +82,6 @@ def mean_cosine(x: ArrayLike, *, confidence: float = 0.95) -> MeanCosine:
     -------
     MeanCosine
 
-    Raises
-    ------
-    ValueError
-        If there are fewer than three rows, a value is not finite, or `confidence` is out of range.
-
     Examples
     --------
     >>> mean_cosine([[1.0, 0.0], [0.0, 2.0], [0.0, 3.0]]).estimate       # pairs: 0, 0, 1
@@ -125,11 +120,6 @@ def sampled_mean_cosine(
     Returns
     -------
     MeanCosine
-
-    Raises
-    ------
-    ValueError
-        As `mean_cosine`, or if `n_pairs` is below 2.
     """
     unit = unit_rows(_rows(x, least=2))
     if n_pairs < 2:
@@ -182,11 +172,6 @@ def effective_rank(singular: ArrayLike) -> float:
     float
         From 1 to dim.
 
-    Raises
-    ------
-    ValueError
-        For a negative value, or when all are zero.
-
     Examples
     --------
     >>> round(effective_rank([2.0, 2.0, 2.0]), 6), round(effective_rank([5.0, 0.0, 0.0]), 6)
@@ -219,11 +204,6 @@ def iso_score(x: ArrayLike) -> float:
     -------
     float
         From 0 to 1.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two rows or columns, or all rows are equal.
 
     Examples
     --------
@@ -329,11 +309,6 @@ def frequency_shares(
     Returns
     -------
     FrequencyShares
-
-    Raises
-    ------
-    ValueError
-        If the lengths differ, a side is constant, or `n_directions` is below 1.
 
     Examples
     --------
