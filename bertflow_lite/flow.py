@@ -462,12 +462,6 @@ class Glow(nn.Module):
         axes_from : Tensor, shape (m, dim), optional
             Rows whose principal directions the rotation takes, where they should not be those of
             ``sample`` (which may have noise in it).
-
-        Raises
-        ------
-        ValueError
-            If there are fewer than two rows, since one row has no spread to divide by; or, with
-            a rotation, if there are not more rows than dimensions and no noise in them.
         """
         self._check(sample)
         if len(sample) < 2:

@@ -114,20 +114,21 @@ class _Calibrator(Savable, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         found = map_rows(X)
-        if not isinstance(found, MappedRows):
+        if isinstance(found, MappedRows):
+            n_rows, dtype = len(found), found.array.dtype
+            blocks = (self._transform(block) for block in self._read(found, reset=False))
+        else:
             x = self._check(X if found is None else found, reset=False)
             if out is None:
                 return self._transform(x)
-            parts = (self._transform(x[i : i + ROWS]) for i in range(0, len(x), ROWS))
-            return np.load(write_rows(out, len(x), parts), mmap_mode="r")
-        blocks = (self._transform(block) for block in self._read(found, reset=False))
+            n_rows, dtype = len(x), x.dtype
+            blocks = (self._transform(x[i : i + ROWS]) for i in range(0, n_rows, ROWS))
         if out is not None:
-            return np.load(write_rows(out, len(found), blocks), mmap_mode="r")
-        whole: FloatArray | None = None
+            return np.load(write_rows(out, n_rows, blocks), mmap_mode="r")
+        kind = np.float64 if dtype == np.float64 else np.float32
+        whole = np.empty((n_rows, self._fitted_width), kind)
         row = 0
         for block in blocks:
-            if whole is None:
-                whole = np.empty((len(found), block.shape[1]), block.dtype)
             whole[row : row + len(block)] = block
             row += len(block)
         return whole

@@ -95,10 +95,10 @@ def _other_datasets(data_dir: str | os.PathLike[str] | None) -> list[DatasetInfo
     rows.append(DatasetInfo("nli", n_pairs, ("all",), bool(place), where))
     lee_pairs = N_DOCUMENTS * (N_DOCUMENTS - 1) // 2
     for name, (file, n_pairs) in (WORD_SETS | {"lee": ("lee.cor", lee_pairs)}).items():
+        where = "package gensim"
         try:
             gensim_file(file)
-            rows.append(DatasetInfo(name, n_pairs, ("test",), True, "package gensim"))
         except FileNotFoundError:
-            how = "pip install --no-deps gensim"
-            rows.append(DatasetInfo(name, n_pairs, ("test",), False, how))
+            where = "pip install --no-deps gensim"
+        rows.append(DatasetInfo(name, n_pairs, ("test",), where == "package gensim", where))
     return rows

@@ -156,18 +156,16 @@ class SentencePairs:
         SentencePairs
             The chosen pairs, with the same name and split and another fingerprint.
         """
-        chosen = np.asarray(mask)
-        if chosen.dtype == bool:
-            if chosen.shape != (len(self),):
-                raise ValueError(
-                    f"The mask has shape {chosen.shape}; {len(self)} pairs need ({len(self)},)."
-                )
-            chosen = np.flatnonzero(chosen)
-        chosen = chosen.astype(np.intp) if chosen.size == 0 else chosen
-        if chosen.ndim != 1 or not np.issubdtype(chosen.dtype, np.integer):
+        given = np.asarray(mask)
+        try:
+            chosen = np.arange(len(self))[given if given.size else given.astype(np.intp)]
+        except IndexError as error:  # another length, a position outside, or no such values
+            raise ValueError(
+                f"select takes a truth value for each of the {len(self)} pairs, or whole numbers, "
+                f"their positions: {error}."
+            ) from None
+        if chosen.ndim != 1:
             raise ValueError("select takes a 1-d array of truth values or of whole numbers.")
-        if chosen.size and not (-len(self) <= chosen.min() and chosen.max() < len(self)):
-            raise ValueError(f"A position to select lies outside the {len(self)} pairs.")
         return SentencePairs(
             self.name,
             self.split,

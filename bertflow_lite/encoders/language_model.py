@@ -105,14 +105,6 @@ def load_language_model(
     -------
     LanguageModel
         In float32.
-
-    Raises
-    ------
-    ValueError
-        If the model was saved without a prediction head (as ``minilm`` was), or is of another
-        kind.
-    FileNotFoundError
-        If the model is not on this machine.
     """
     name = os.fspath(name)
     loaded = load_model(name, device="cpu", download=download)
@@ -121,10 +113,8 @@ def load_language_model(
     if name == "smollm2":  # its head is its embedding matrix: nothing more to load
         from transformers import AutoModelForCausalLM
 
-        model, masked = (
-            AutoModelForCausalLM.from_config(loaded.model.config, trust_remote_code=False),
-            False,
-        )
+        masked = False
+        model = AutoModelForCausalLM.from_config(loaded.model.config, trust_remote_code=False)
         model.model = loaded.model
         model.tie_weights()
     elif masked or names[0].endswith(("CausalLM", "LMHeadModel")):

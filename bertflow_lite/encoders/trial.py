@@ -30,28 +30,13 @@ _known: dict[tuple[str, type], Trial] = {}
 
 @dataclass(frozen=True)
 class Trial:
-    """What a model was found to do.
+    """What a model was found to do."""
 
-    Attributes
-    ----------
-    n_states : int
-        Hidden states: one more than blocks.
-    dim : int
-        Their width.
-    limit : int or None
-        Tokens that it takes at most; None where nothing says so.
-    mask : bool
-        Whether padding leaves a sentence's vector alone.  Where it does not, only sentences of
-        equal length may share a batch.
-    cls : str
-        Why the first token cannot stand for the sentence; empty if it can.
-    """
-
-    n_states: int
+    n_states: int  # one more than blocks
     dim: int
-    limit: int | None
-    mask: bool
-    cls: str
+    limit: int | None  # tokens that it takes at most; None where nothing says so
+    mask: bool  # whether padding leaves a vector alone; else only equal lengths share a batch
+    cls: str  # why the first token cannot stand for the sentence; empty if it can
 
 
 def try_model(name: str, model: Any, tokenizer: Any, fingerprint: str) -> Trial:

@@ -179,11 +179,6 @@ def score_similarities(pairs: SentencePairs, similarities: ArrayLike) -> StsScor
     -------
     StsScore
 
-    Raises
-    ------
-    ValueError
-        If the number of values is wrong, one is not finite, or a correlation is undefined.
-
     Examples
     --------
     >>> from bertflow_lite import load_sts
