@@ -88,9 +88,8 @@ def _ask(
         advice = "Check the network (or HF_ENDPOINT) and call again, or give a folder of yours."
         if status in (401, 403, 404) or unknown:
             denied = status == 403 or isinstance(cause, errors.GatedRepoError)
-            kind = (
-                PermissionError if denied or not (unknown or status == 404) else FileNotFoundError
-            )
+            missing = (unknown or status == 404) and not denied
+            kind = FileNotFoundError if missing else PermissionError
             advice = (
                 f"Check the name at {home}/{page}; where it is private or has "
                 "terms to accept, do so there and log in with `hf auth login` or set HF_TOKEN."

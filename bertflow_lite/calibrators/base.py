@@ -289,8 +289,7 @@ def check_finite(x: FloatArray, first_row: int = 0) -> None:
         met = "NaN" if np.isnan(x[bad[0]]).any() else "infinity"
         raise ValueError(
             f"Input X contains {met}, first in row {first_row + bad[0]} ({bad.size} such rows of "
-            f"{len(x)}). "
-            "Encode these sentences again, in float32, or leave them out."
+            f"{len(x)}). Encode these sentences again, in float32, or leave them out."
         )
 
 

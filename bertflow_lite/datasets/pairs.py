@@ -73,11 +73,6 @@ class SentencePairs:
     source : str, default ""
         Where the set was found.
 
-    Raises
-    ------
-    ValueError
-        If the parts differ in length, a sentence is no string, or a gold score is no number.
-
     Examples
     --------
     >>> pairs = SentencePairs(

@@ -123,9 +123,8 @@ def read_labels(texts: list[str], path: Path, labels: Sequence[str]) -> list[int
     found = [known.get(text, -1) for text in texts]
     if -1 in found:
         wrong = found.index(-1)
-        where = (
-            f"row {wrong}" if path.suffix == ".parquet" else f"line {2 + wrong}"
-        )  # below the header
+        # A text file has its header above.
+        where = f"row {wrong}" if path.suffix == ".parquet" else f"line {2 + wrong}"
         raise ValueError(
             f"{_tidy_name(path)}, {where}: the label {texts[wrong]!r} is none of "
             f"{', '.join(labels)}."

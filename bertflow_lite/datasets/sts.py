@@ -167,28 +167,25 @@ def load_sts(
     parts = _parts(name, split)
     call = f"load_sts({name!r}, download=True)"
     found = source_of(name, split).get(call, data_dir, download, progress=progress)
-    sentences1: list[str] = []
-    sentences2: list[str] = []
-    gold: list[float] = []
+    rows: Rows = ([], [], [])
     subsets: list[str] = []
     paths = iter(found.paths)
     for part in parts:
-        first, second, scores = read_part([next(paths) for _ in files_of(name, part)], name)
+        columns = read_part([next(paths) for _ in files_of(name, part)], name)
+        n_pairs = len(columns[2])
         if check_counts:
-            what = f"{name} {part} has {len(scores)} scored pairs"
-            check_count(what, len(scores), COUNTS[name][part])
-        sentences1 += first
-        sentences2 += second
-        gold += scores
+            check_count(f"{name} {part} has {n_pairs} scored pairs", n_pairs, COUNTS[name][part])
+        for column, more in zip(rows, columns, strict=True):
+            column.extend(more)  # type: ignore[arg-type]
         # The splits of one set are no subsets: STS-B and SICK-R are scored as a whole.
-        subsets += [name if name in FILES else part] * len(scores)
-    _log.info("%s (%s): %d pairs from %s", name, split, len(gold), found.place)
+        subsets += [name if name in FILES else part] * n_pairs
+    _log.info("%s (%s): %d pairs from %s", name, split, len(subsets), found.place)
     return SentencePairs(
         name,
         split,
-        tuple(sentences1),
-        tuple(sentences2),
-        np.array(gold, dtype=np.float64),
+        tuple(rows[0]),
+        tuple(rows[1]),
+        np.array(rows[2], dtype=np.float64),
         np.array(subsets, dtype=np.str_),
         source=found.place,
     )

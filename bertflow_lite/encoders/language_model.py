@@ -184,9 +184,7 @@ def token_batches(
         yield batch
 
 
-def fill_mask(
-    lm: LanguageModel, sentences: Sequence[str], *, k: int = 5, batch_tokens: int = 1024
-) -> list[list[Prediction]]:
+def fill_mask(lm: LanguageModel, sentences: Sequence[str], *, k: int = 5) -> list[list[Prediction]]:
     """Guess the masked pieces of sentences.
 
     Where a sentence has several masks, each is guessed by itself while the others stay masked:
@@ -200,8 +198,6 @@ def fill_mask(
         Each with one or more masks, written as the tokenizer writes them (``[MASK]`` in BERT).
     k : int, default 5
         Guesses for a mask.
-    batch_tokens : int, default 1024
-        Padded tokens in a batch.
 
     Returns
     -------
@@ -224,7 +220,7 @@ def fill_mask(
     rows = [tuple(row) for row in lm.tokenizer(texts, verbose=False)["input_ids"]]
     places = {row: _masks(lm, i, texts[i], row) for i, row in enumerate(rows)}
     found: dict[tuple[int, ...], list[list[Prediction]]] = {}
-    for batch in token_batches(sorted(places, key=len), batch_tokens):
+    for batch in token_batches(sorted(places, key=len)):
         states = head_inputs(lm, batch)
         at = [(i, place) for i, row in enumerate(batch) for place in places[row]]
         h = torch.stack([states[i, place] for i, place in at])

@@ -30,7 +30,7 @@ from bertflow_lite.files import cache_dir, data_file
 from bertflow_lite.hub import hub_model
 from bertflow_lite.text import did_you_mean
 
-__all__ = ["PACKAGED_MODELS", "LoadedModel", "ModelStatus", "list_models", "load_model"]
+__all__ = ["PACKAGED_MODELS", "LoadedModel", "list_models", "load_model"]
 
 logger = logging.getLogger(__name__)
 
@@ -158,11 +158,8 @@ def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
             complete = Path(scratch) / "complete"
             model.save_pretrained(complete)
             tokenizer.save_pretrained(complete)
-            try:
+            if not folder.exists():  # else another process was quicker
                 complete.rename(folder)
-            except OSError:
-                if not folder.exists():  # else another process was quicker
-                    raise
     except OSError as error:
         logger.warning("no copy of smollm2 in the cache (%s): it is converted each time", error)
     return model.to(dtype), tokenizer
@@ -260,19 +257,7 @@ PACKAGED_MODELS: dict[str, PackagedModel] = {
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """One line of ``bertflow_lite info``: a packaged model and whether it is here.
-
-    Attributes
-    ----------
-    name : str
-        What `load_encoder` calls it.
-    description : str
-        What it is, and its license.
-    found : bool
-        Whether it is here.
-    where : str
-        What it comes with, or how to get it.
-    """
+    """One line of ``bertflow_lite info``: a packaged model and whether it is here."""
 
     name: str
     description: str
@@ -286,6 +271,8 @@ def list_models() -> list[ModelStatus]:
     Returns
     -------
     list of ModelStatus
+        Each has ``name``, ``description``, ``found``, and ``where``: what it comes with, or how to
+        get it.
 
     Examples
     --------

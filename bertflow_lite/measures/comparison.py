@@ -70,11 +70,6 @@ class PairComparer:
             self._fitted[label] = model
             self._scale[label] = np.sort(cosine(z[one], z[two]))
 
-    @property
-    def spaces(self) -> tuple[str, ...]:
-        """The labels, in order."""
-        return tuple(self._fitted)
-
     def transform(self, space: str, vectors: ArrayLike) -> Any:
         """Map raw embeddings into one of the spaces."""
         model = self._fitted[space]
