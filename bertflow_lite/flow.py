@@ -13,9 +13,7 @@ by the same factor everywhere.
 
 `Glow` stacks the layers as the paper does (Section 3.2 and Appendix A): at each level, ``depth``
 steps of actnorm, permutation and additive coupling; between levels, half of the dimensions leave
-for the latent and the other half goes on.  No learned prior stands between the halves (the released
-code has none either): each part of the latent is a standard Gaussian by itself.  `Rotation` is
-ours: an optional first layer.
+for the latent and the other half goes on.  `Rotation` is ours: an optional first layer.
 """
 
 from __future__ import annotations
@@ -277,6 +275,27 @@ class AdditiveCoupling(Layer):
         self.network.initialize(sample[:, : self.kept])
 
 
+class Split(nn.Module):
+    """Between levels: the first half goes on, the second is finished and joins the latent.
+
+    No learned prior stands between the halves (the released code has none either): each part of
+    the latent is a standard Gaussian by itself.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.kept = kept_dim(dim)
+
+    def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Cut vectors in two: what goes on (the larger half), and what is finished."""
+        going_on, finished = u.split([self.kept, u.shape[1] - self.kept], dim=1)
+        return going_on, finished
+
+    def inverse(self, going_on: Tensor, finished: Tensor) -> Tensor:
+        """Join the two halves again."""
+        return torch.cat([going_on, finished], dim=1)
+
+
 class Glow(nn.Module):
     """The flow of the paper: levels of (actnorm, permutation, additive coupling) steps.
 
@@ -342,7 +361,7 @@ class Glow(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         self.dim = dim
         self.steps = nn.ModuleList()  # one ModuleList of layers for each level
-        self.widths = [dim]  # of what enters each level
+        self.splits = nn.ModuleList()  # one fewer than levels
         while True:
             first = rotation == "pca" and not self.steps
             layers: list[Layer] = [Rotation(dim)] if first else []
@@ -351,10 +370,10 @@ class Glow(nn.Module):
                 layers += [Permutation(dim, permutation, generator)]
                 layers += [AdditiveCoupling(dim, width, generator)] if coupling else []
             self.steps.append(nn.ModuleList(layers))
-            dim = kept_dim(dim)  # the first half goes on, the second joins the latent as it is
-            if len(self.steps) == levels or dim < 2:
+            if len(self.steps) == levels or kept_dim(dim) < 2:
                 break
-            self.widths.append(dim)
+            self.splits.append(Split(dim))
+            dim = kept_dim(dim)
 
     @property
     def levels(self) -> int:
@@ -379,14 +398,14 @@ class Glow(nn.Module):
         self._check(u)
         finished: list[Tensor] = []
         log_det = u.new_zeros(())
-        for width, layers in zip(self.widths, self.steps, strict=True):
-            if u.shape[1] > width:  # a level ends: half of the dimensions are finished
-                finished.append(u[:, width:])
-                u = u[:, :width]
+        for level, layers in enumerate(self.steps):
             for layer in layers:  # type: ignore[attr-defined]
                 u, change = layer(u)
                 if isinstance(layer, ActNorm):  # the other layers keep volume: nothing to add
                     log_det = log_det + change
+            if level < len(self.splits):
+                u, done = self.splits[level](u)
+                finished.append(done)
         return torch.cat([*finished, u], dim=1), log_det
 
     def inverse(self, z: Tensor) -> Tensor:
@@ -403,15 +422,15 @@ class Glow(nn.Module):
         """
         self._check(z)
         finished: list[Tensor] = []
-        for width in self.widths[1:]:
-            count = z.shape[1] - width
+        for split in self.splits:
+            count = z.shape[1] - split.kept  # type: ignore[operator]
             finished.append(z[:, :count])
             z = z[:, count:]
-        for layers in reversed(self.steps):
-            for layer in reversed(layers):  # type: ignore[call-overload]
+        for level in reversed(range(self.levels)):
+            if level < len(self.splits):
+                z = self.splits[level].inverse(z, finished[level])  # type: ignore[operator]
+            for layer in reversed(list(self.steps[level])):  # type: ignore[call-overload]
                 z = layer.inverse(z)
-            if finished:
-                z = torch.cat([z, finished.pop()], dim=1)
         return z
 
     def log_prob(self, u: Tensor) -> Tensor:
@@ -469,8 +488,7 @@ class Glow(nn.Module):
                 f"the initialization sample has {len(sample)} row(s); it needs at least 2, "
                 "since one row has no spread."
             )
-        for width, layers in zip(self.widths, self.steps, strict=True):
-            sample = sample[:, :width]
+        for level, layers in enumerate(self.steps):
             for layer in layers:  # type: ignore[attr-defined]
                 if isinstance(layer, Rotation):
                     layer.initialize(sample if axes_from is None else axes_from)
@@ -478,6 +496,8 @@ class Glow(nn.Module):
                     continue
                 layer.initialize(sample)
                 sample = layer(sample)[0]
+            if level < len(self.splits):
+                sample = self.splits[level](sample)[0]
 
     def check_state(self) -> None:
         """Raise ValueError if a permutation or a rotation that was loaded is none."""

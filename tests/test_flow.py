@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 
-from bertflow_lite.flow import ActNorm, AdditiveCoupling, Glow, Permutation
+from bertflow_lite.flow import ActNorm, AdditiveCoupling, Glow, Permutation, Split
 
 FLOWS = {
     "dim": st.integers(2, 65),
@@ -112,12 +112,13 @@ def test_initialize_makes_every_actnorm_give_mean_0_and_deviation_1():
     flow = Glow(9, levels=3, depth=2).double()
     flow.initialize(u)
     seen = []
-    for width, layers in zip(flow.widths, flow.steps, strict=True):
-        u = u[:, :width]
+    for level, layers in enumerate(flow.steps):
         for layer in layers:
             u = layer(u)[0]
             if isinstance(layer, ActNorm):
                 seen.append(u.detach())
+        if level < len(flow.splits):
+            u = flow.splits[level](u)[0]
     assert len(seen) == 6
     for out in seen:
         assert_allclose(out.mean(0), 0, atol=1e-9)
@@ -211,7 +212,9 @@ def test_narrow_embeddings_get_fewer_levels(dim, asked, built):
 @pytest.mark.parametrize(("dim", "kept"), [(2, 1), (3, 2), (7, 4), (8, 4)])
 def test_an_odd_width_leaves_the_larger_part_first(dim, kept):
     u = normal(3, dim)
-    assert Glow(dim, depth=1).widths == ([dim, kept] if kept > 1 else [dim])
+    going_on, done = Split(dim)(u)
+    assert going_on.shape[1] == kept and done.shape[1] == dim - kept
+    assert torch.equal(Split(dim).inverse(going_on, done), u)
     coupling = AdditiveCoupling(dim, width=4).double()
     torch.nn.init.ones_(coupling.network.bias3)
     assert_allclose(coupling(u)[0].detach() - u, [[0] * kept + [1] * (dim - kept)] * 3, atol=1e-12)

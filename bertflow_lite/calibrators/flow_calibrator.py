@@ -345,7 +345,7 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         check_clipping(self.max_grad_norm)
 
     def _keep(self, flow: Glow, **fitted: Any) -> Self:
-        vars(self).update(fitted, flow_=flow.eval().requires_grad_(False))
+        self.__dict__.update(fitted, flow_=flow.eval().requires_grad_(False))
         self._remember_fit()
         return self
 

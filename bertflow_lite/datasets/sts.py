@@ -175,8 +175,9 @@ def load_sts(
         n_pairs = len(columns[2])
         if check_counts:
             check_count(f"{name} {part} has {n_pairs} scored pairs", n_pairs, COUNTS[name][part])
-        for column, more in zip(rows, columns, strict=True):
-            column.extend(more)  # type: ignore[arg-type]
+        rows[0].extend(columns[0])
+        rows[1].extend(columns[1])
+        rows[2].extend(columns[2])
         # The splits of one set are no subsets: STS-B and SICK-R are scored as a whole.
         subsets += [name if name in FILES else part] * n_pairs
     _log.info("%s (%s): %d pairs from %s", name, split, len(subsets), found.place)

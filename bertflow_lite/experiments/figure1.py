@@ -44,17 +44,14 @@ def flow_states(
     weight = next(flow.parameters())
     u = torch.from_numpy(live).to(weight)
     states = {"embeddings": live.astype(np.float32)}
-    finished: list[torch.Tensor] = []  # what left between the levels
+    finished: list[torch.Tensor] = []  # what the splits have taken out
     step = 0
 
     def state() -> NDArray[np.float32]:
         return np.asarray(torch.cat([*finished, u], dim=1).float().cpu().numpy())
 
     with torch.inference_mode():
-        for width, layers in zip(flow.widths, flow.steps, strict=True):
-            if u.shape[1] > width:
-                finished.append(u[:, width:])
-                u = u[:, :width]
+        for level, layers in enumerate(flow.steps):
             for layer in layers:  # type: ignore[attr-defined]
                 u = layer(u)[0]
                 if isinstance(layer, ActNorm) and "actnorm 1" not in states:
@@ -62,6 +59,9 @@ def flow_states(
                 if isinstance(layer, AdditiveCoupling):
                     step += 1
                     states[f"step {step}"] = state()
+            if level < len(flow.splits):
+                u, done = flow.splits[level](u)
+                finished.append(done)
     return states
 
 

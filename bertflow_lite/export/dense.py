@@ -63,10 +63,7 @@ def _flow_modules(step: FlowCalibrator) -> list[Dense]:
     finished: list[NDArray[np.intp]] = []
     modules: list[Dense] = []
     flow = step.flow_
-    for width, layers in zip(flow.widths, flow.steps, strict=True):
-        if len(active) > width:
-            finished.append(active[width:])
-            active = active[:width]
+    for level, layers in enumerate(flow.steps):
         for layer in layers:  # type: ignore[attr-defined]
             if isinstance(layer, ActNorm):
                 factor = np.exp(LOG_SCALE_FACTOR * _numpy(layer.log_scale))
@@ -88,6 +85,10 @@ def _flow_modules(step: FlowCalibrator) -> list[Dense]:
                 modules += _coupling(layer.network, kept, moved, scale, shift)
             else:
                 raise TypeError(f"no Dense modules for the flow layer {type(layer).__name__}.")
+        if level < len(flow.splits):
+            count = int(flow.splits[level].kept)  # type: ignore[arg-type]
+            active, done = active[:count], active[count:]
+            finished.append(done)
     places = np.arange(dim)
     places[step.live_] = np.concatenate([*finished, active])
     modules.append(_dense(np.diag(scale)[places], shift[places]))
