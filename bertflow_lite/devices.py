@@ -59,11 +59,7 @@ def find_device(device: str | torch.device | None = None) -> torch.device:
 
 
 def to_numpy(values: ArrayLike, what: str) -> NDArray[Any]:
-    """Return numbers as a NumPy array, without a copy where they are one; ``what`` names them.
-
-    >>> to_numpy([[1, 2]], "the vectors")
-    array([[1, 2]])
-    """
+    """Return numbers as a NumPy array, without a copy where they are one; ``what`` names them."""
     given: Any = values
     if hasattr(given, "toarray") and not isinstance(given, np.ndarray):
         raise ValueError(f"{what} is a sparse matrix; make it dense by its method toarray().")
