@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ __all__ = [
     "computes_in_bfloat16",
     "find_device",
     "is_out_of_memory",
-    "largest_that_fits",
     "to_numpy",
 ]
 
@@ -43,18 +41,7 @@ def autocast_type(precision: str, device: torch.device) -> torch.dtype | None:
 
 
 def find_device(device: str | torch.device | None = None) -> torch.device:
-    """Give the device to use.
-
-    Parameters
-    ----------
-    device : str or torch.device, optional
-        The one asked for; default (and ``"auto"``): CUDA, else Apple's MPS, else the CPU.
-
-    Examples
-    --------
-    >>> find_device("cpu")
-    device(type='cpu')
-    """
+    """Give the device asked for; default, or "auto": CUDA, else Apple's MPS, else the CPU."""
     if device is not None and device != "auto":
         try:
             found = torch.device(device)
@@ -72,27 +59,12 @@ def find_device(device: str | torch.device | None = None) -> torch.device:
 
 
 def to_numpy(values: ArrayLike, what: str) -> NDArray[Any]:
-    """Return numbers as a NumPy array, without a copy where they are one.
-
-    Parameters
-    ----------
-    values : array-like or torch tensor
-        A tensor may lie on a GPU, and may be in bfloat16: it comes back as float64.
-    what : str
-        What to call them in an error.
-
-    Examples
-    --------
-    >>> to_numpy([[1, 2]], "the vectors")
-    array([[1, 2]])
-    """
+    """Return numbers as a NumPy array, without a copy where they are one; ``what`` names them."""
     given: Any = values
     if hasattr(given, "toarray") and not isinstance(given, np.ndarray):
         raise ValueError(f"{what} is a sparse matrix; make it dense by its method toarray().")
-    if hasattr(given, "detach"):
-        given = given.detach().cpu().double().numpy()
     try:
-        array = np.asarray(given)
+        array = np.asarray(as_array(given))
     except ValueError:
         raise ValueError(f"{what} has rows of different lengths; all need the same.") from None
     if array.dtype == object:  # such as a column of a table
@@ -115,52 +87,17 @@ def as_array(x: Any) -> Any:
 
 
 class OutOfMemoryError(MemoryError):
-    """There is not enough memory; the message says what fits."""
+    """There is not enough memory; the message says what to lower."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Say whether an error means that memory has run out, on a GPU or off it.
-
-    Examples
-    --------
-    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("shapes differ"))
-    (True, False)
-    """
+    """Say whether an error means that memory has run out, on a GPU or off it."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     text = str(error).lower()
     return isinstance(error, RuntimeError) and (
         "out of memory" in text or "can't allocate memory" in text
     )
-
-
-def largest_that_fits(size: int, attempt: Callable[[int], object]) -> int:
-    """Halve a size until there is memory for it.
-
-    Returns
-    -------
-    int
-        A size that fits; 0 if not even 1 does.
-
-    Examples
-    --------
-    >>> def attempt(size):
-    ...     if size > 50:
-    ...         raise MemoryError
-    >>> largest_that_fits(300, attempt)
-    37
-    """
-    while size > 1:
-        size //= 2
-        free_memory()
-        try:
-            attempt(size)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-        else:
-            return size
-    return 0
 
 
 def free_memory() -> None:
@@ -174,12 +111,8 @@ def free_memory() -> None:
 def computes_in_bfloat16(device: torch.device | str) -> bool:
     """Say whether a device has units that compute in bfloat16.
 
-    Returns
-    -------
-    bool
-        For CUDA, whether the GPU has them itself (compute capability 8.0 or more); for a CPU,
-        whether torch finds AMX or AVX512-BF16.  False for everything else, Apple's GPUs among
-        it: not tried there.
+    A GPU from compute capability 8.0 on has, and a CPU with AMX or AVX512-BF16.  Apple's GPUs were
+    not tried: False.
     """
     kind = torch.device(device).type
     if kind == "cuda":
@@ -190,13 +123,7 @@ def computes_in_bfloat16(device: torch.device | str) -> bool:
 
 
 def choose_bf16(wanted: bool | None, device: torch.device | str) -> bool:
-    """Give what is wanted, or what is best on a device.
-
-    Returns
-    -------
-    bool
-        True on other hardware is taken as it is said, with a warning: it works and is slow.
-    """
+    """Give what is wanted, with a warning where it is slow; default: what is best on the device."""
     can = computes_in_bfloat16(device)
     if wanted and not can:
         logger.warning(

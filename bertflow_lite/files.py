@@ -22,14 +22,9 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def cache_dir() -> Path:
-    """Return the folder for everything that is fetched or computed once and kept.
+    """Return the folder for all that is fetched or computed once and kept; it need not exist yet.
 
-    Returns
-    -------
-    Path
-        The folder named by ``BERTFLOW_CACHE`` where that is set, else ``bertflow-lite`` in the
-        platform's cache folder: ``$XDG_CACHE_HOME`` or ``~/.cache`` (Linux, Colab),
-        ``~/Library/Caches`` (macOS), ``%LOCALAPPDATA%`` (Windows). It need not exist yet.
+    It is what ``BERTFLOW_CACHE`` names, else ``bertflow-lite`` in the platform's cache folder.
     """
     if named := os.environ.get("BERTFLOW_CACHE"):
         return expand(named)
@@ -43,13 +38,7 @@ def cache_dir() -> Path:
 
 
 def expand(path: str | os.PathLike[str]) -> Path:
-    """Put the home folder in place of ``~``; leave a ``~`` that stands for nobody as it is.
-
-    Examples
-    --------
-    >>> str(expand("~no-such-user/data")), str(expand("data"))
-    ('~no-such-user/data', 'data')
-    """
+    """Put the home folder in place of ``~``; leave a ``~`` that stands for nobody as it is."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -66,15 +55,10 @@ def _home() -> Path:
 
 
 def data_file(name: str) -> Path:
-    """Find a file of the project's own ``data/`` folder.
+    """Find a file of the project's own ``data/`` folder, by its path in there.
 
     A checkout (and an editable install of it) has ``data/`` beside the package; a wheel carries
     it inside the package. The checkout is asked first, so that an edit there shows at once.
-
-    Parameters
-    ----------
-    name : str
-        Path relative to ``data/``, with forward slashes, for example ``"mini_sts.tsv"``.
     """
     places = [_PACKAGE / "data"]
     # Without this check an installed package would look into site-packages/data, which may
@@ -120,25 +104,8 @@ def write_text(path: Path, text: str) -> None:
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Write a file beside its place, which it takes only once it is complete.
 
-    Parameters
-    ----------
-    path : str or path
-        The file; its folder is made if missing.
-
-    Yields
-    ------
-    binary file
-        What is written to it is the new content.  After an error or an interruption nothing of it
-        is left, and what was there before is still there.  A process that is killed outright can
-        leave a hidden file beside the place, which nobody reads.
-
-    Examples
-    --------
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> with replacing(folder / "new" / "a.txt") as file:
-    ...     _ = file.write(b"all of it")
-    >>> [p.name for p in folder.rglob("*.txt")]
-    ['a.txt']
+    After an error or an interruption nothing new is left, and what was there before still is.  A
+    process that is killed outright can leave a hidden file beside the place, which nobody reads.
     """
     path = Path(path)
     scratch = ""
@@ -181,13 +148,7 @@ ROWS_AT_HAND = 256
 
 
 class MappedRows:
-    """Rows of an array on disk, read as copies, so that memory stays bounded.
-
-    Parameters
-    ----------
-    array : ndarray, shape (n, dim)
-        Memory-mapped.
-    """
+    """Rows of a memory-mapped array, read as copies, so that memory stays bounded."""
 
     def __init__(self, array: np.memmap[Any, Any]) -> None:
         self.array = array
@@ -239,17 +200,9 @@ class MappedRows:
 
 
 def map_rows(x: Any) -> MappedRows | NDArray[Any] | None:
-    """Open what lies on disk: a path, or an array that is memory-mapped.
+    """Open embeddings that lie on disk: a path, or an array that is memory-mapped.
 
-    Parameters
-    ----------
-    x : anything
-        What a caller handed in as embeddings.
-
-    Returns
-    -------
-    MappedRows, ndarray or None
-        The array itself where it is small (`READ_WHOLE`); None for what is not on disk.
+    Gives an array where it is small (`READ_WHOLE`), and None for what is not on disk.
     """
     if isinstance(x, MappedRows):
         return x

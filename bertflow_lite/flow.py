@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["ActNorm", "AdditiveCoupling", "Glow", "Layer", "Permutation", "Rotation", "Split"]
+__all__ = ["ActNorm", "AdditiveCoupling", "Glow", "Layer", "Permutation", "Rotation"]
 
 # Glow's code learns log-scales divided by this number, so that one optimizer step moves a scale
 # by exp(3 * lr), not exp(lr).  The released BERT-flow code keeps it, and so do we.
@@ -280,11 +280,6 @@ class Split(nn.Module):
 
     No learned prior stands between the halves (the released code has none either): each part of
     the latent is a standard Gaussian by itself.
-
-    Parameters
-    ----------
-    dim : int
-        Number of dimensions; the first ceil(dim / 2) go on.
     """
 
     def __init__(self, dim: int) -> None:
@@ -292,32 +287,12 @@ class Split(nn.Module):
         self.kept = kept_dim(dim)
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Cut the vectors in two.
-
-        Parameters
-        ----------
-        u : Tensor, shape (batch, dim)
-
-        Returns
-        -------
-        going_on : Tensor, shape (batch, ceil(dim / 2))
-        finished : Tensor, shape (batch, floor(dim / 2))
-        """
+        """Cut vectors in two: what goes on (the larger half), and what is finished."""
         going_on, finished = u.split([self.kept, u.shape[1] - self.kept], dim=1)
         return going_on, finished
 
     def inverse(self, going_on: Tensor, finished: Tensor) -> Tensor:
-        """Join the two halves again.
-
-        Parameters
-        ----------
-        going_on : Tensor, shape (batch, ceil(dim / 2))
-        finished : Tensor, shape (batch, floor(dim / 2))
-
-        Returns
-        -------
-        Tensor, shape (batch, dim)
-        """
+        """Join the two halves again."""
         return torch.cat([going_on, finished], dim=1)
 
 
@@ -444,11 +419,6 @@ class Glow(nn.Module):
         Returns
         -------
         Tensor, shape (batch, dim)
-
-        Raises
-        ------
-        ValueError
-            If the width or the float type is another than the flow's.
         """
         self._check(z)
         finished: list[Tensor] = []
@@ -511,12 +481,6 @@ class Glow(nn.Module):
         axes_from : Tensor, shape (m, dim), optional
             Rows whose principal directions the rotation takes, where they should not be those of
             ``sample`` (which may have noise in it).
-
-        Raises
-        ------
-        ValueError
-            If there are fewer than two rows, since one row has no spread to divide by; or, with
-            a rotation, if there are not more rows than dimensions and no noise in them.
         """
         self._check(sample)
         if len(sample) < 2:
@@ -549,14 +513,7 @@ class Glow(nn.Module):
                     raise ValueError("a rotation is none: its inverse would be wrong")
 
     def weight_like(self) -> Tensor | None:
-        """Give some tensor of the flow's device and dtype; None if it holds no real number.
-
-        Without actnorms and couplings there is no parameter, but there may be a rotation.
-
-        Returns
-        -------
-        Tensor or None
-        """
+        """Give some tensor of the flow's device and dtype; None if it holds no real number."""
         tensors = (*self.parameters(), *self.buffers())
         return next((t for t in tensors if t.is_floating_point()), None)
 

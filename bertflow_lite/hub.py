@@ -23,59 +23,25 @@ _WEIGHTS = (
 )
 
 
-def hub_file(
-    repo: str,
-    file: str,
-    *,
-    download: bool = False,
-    revision: str | None = None,
-    progress: bool = True,
-) -> Path:
-    """Find one file of a data set in the hub's cache, or fetch it.
+def hub_file(repo: str, file: str, *, download: bool = False, progress: bool = True) -> Path:
+    """Find one file of a data set in the hub's cache, or, where ``download`` is True, fetch it.
 
-    Parameters
-    ----------
-    repo : str
-        Such as ``"nyu-mll/glue"``.
-    file : str
-        Path inside the repository.
-    download : bool, default False
-        Ask the hub. A file that is in the cache as the hub has it now is not fetched again.
-    revision : str, optional
-        A commit, tag or branch. Default: the main branch.
-    progress : bool, default True
-        Show a progress bar.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the cache has no such file and ``download`` is False, or the hub has none.
-    PermissionError
-        If the hub asks for a login or for consent to terms.
-    ConnectionError
-        If there is no way to the hub, or it does not answer as it should.
+    Raises FileNotFoundError where there is none, PermissionError where the hub asks for a login or
+    for consent, and ConnectionError where it cannot be reached.
     """
     from huggingface_hub import hf_hub_download
 
-    options = {"filename": file, "repo_type": "dataset", "revision": revision}
+    options = {"filename": file, "repo_type": "dataset"}
     what = f"{file} of the data set {repo!r}"
     return _ask(hf_hub_download, f"datasets/{repo}", what, download, options, progress)
 
 
-def hub_model(repo: str, *, download: bool = False, revision: str | None = None) -> Path:
-    """Find the folder of a transformer in the hub's cache, or fetch it.
-
-    Returns
-    -------
-    Path
-        The folder with configuration, tokenizer and weights (safetensors, where there are any).
-    """
+def hub_model(repo: str, *, download: bool = False) -> Path:
+    """Find the folder of a transformer in the hub's cache, or fetch it."""
     from huggingface_hub import snapshot_download
 
     for weights in _WEIGHTS:
-        options = {
-            "revision": revision, "allow_patterns": _TEXTS + weights, "ignore_patterns": ["*/*"]
-        }  # fmt: skip
+        options = {"allow_patterns": _TEXTS + weights, "ignore_patterns": ["*/*"]}
         folder = _ask(snapshot_download, repo, f"the model {repo!r}", download, options)
         found = [path for pattern in weights for path in folder.glob(pattern)]
         if found and (folder / "config.json").is_file():
@@ -122,11 +88,10 @@ def _ask(
         advice = "Check the network (or HF_ENDPOINT) and call again, or give a folder of yours."
         if status in (401, 403, 404) or unknown:
             denied = status == 403 or isinstance(cause, errors.GatedRepoError)
-            kind = (
-                PermissionError if denied or not (unknown or status == 404) else FileNotFoundError
-            )
+            missing = (unknown or status == 404) and not denied
+            kind = FileNotFoundError if missing else PermissionError
             advice = (
-                f"Check the name and the revision at {home}/{page}; where it is private or has "
+                f"Check the name at {home}/{page}; where it is private or has "
                 "terms to accept, do so there and log in with `hf auth login` or set HF_TOKEN."
             )
         said = " ".join(str(cause).split()) or type(cause).__name__

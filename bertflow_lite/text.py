@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
-__all__ = ["check_sentences", "split_words"]
+__all__ = ["check_sentences", "did_you_mean", "split_words"]
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -47,11 +48,11 @@ def check_sentences(sentences: Sequence[str]) -> list[str]:
 
 
 def split_words(text: str) -> list[str]:
-    """Split a sentence into lower-cased words and single punctuation marks.
-
-    Examples
-    --------
-    >>> split_words("The cat's away, again.")
-    ['the', 'cat', "'", 's', 'away', ',', 'again', '.']
-    """
+    """Split a sentence into lower-cased words and single punctuation marks."""
     return _WORD.findall(text.lower())
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Offer the known name that comes closest to a misspelled one; empty if none is near."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""

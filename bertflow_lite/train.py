@@ -19,16 +19,14 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from bertflow_lite.devices import OutOfMemoryError, is_out_of_memory, largest_that_fits
+from bertflow_lite.devices import OutOfMemoryError, is_out_of_memory
 from bertflow_lite.flow import Glow
 
 __all__ = [
-    "FlatParameters",
     "FlowHistory",
     "NonFiniteLossError",
     "ReleasedCodeAdam",
     "bits_per_dim",
-    "shuffled_batches",
     "train_flow",
 ]
 
@@ -135,12 +133,9 @@ def train_flow(
 
     Raises
     ------
-    NonFiniteLossError
-        When a batch's loss or its gradient is NaN or infinite.  The flow keeps the weights from
-        before that step, which are finite.
-    OutOfMemoryError
-        When there is no memory for a batch; the message names a size that fits.  The flow keeps
-        the weights from before that step.
+    NonFiniteLossError, OutOfMemoryError
+        When a batch's loss or gradient is not finite, or there is no memory for it.  The flow
+        keeps the weights from before that step, which are finite.
     ValueError
         For empty data, or settings that make no sense.
     """
@@ -163,11 +158,6 @@ def train_flow(
     else:
         batches_of = data
     scale = 1 / (flow.dim * math.log(2))
-
-    def loss_of(batch: Tensor) -> Tensor:
-        """Bits per dimension of a batch, Eq. 4 with its sign turned."""
-        return -flow.log_prob(batch).mean() * scale
-
     flat = FlatParameters(parameters)
     step_optimizer = _make_optimizer(optimizer, [flat.vector], learning_rate)
     clip_at = math.inf if max_grad_norm is None else max_grad_norm
@@ -179,12 +169,15 @@ def train_flow(
             before = history.steps
             for batch in batches_of(epoch):
                 try:
-                    loss = loss_of(batch)
+                    loss = -flow.log_prob(batch).mean() * scale  # Eq. 4, its sign turned
                     loss.backward()
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise
-                    raise _out_of_memory(loss_of, batch, history.steps) from error
+                    raise OutOfMemoryError(
+                        f"no memory on {batch.device} for a batch of {len(batch)} rows at step "
+                        f"{history.steps}; lower batch_size."
+                    ) from error
                 flat.take_gradients()
                 norm = torch.nn.utils.clip_grad_norm_([flat.vector], clip_at)
                 value = loss.item()
@@ -222,34 +215,12 @@ def check_clipping(max_grad_norm: Any) -> None:
         )
 
 
-def _out_of_memory(
-    loss_of: Callable[[Tensor], Tensor], batch: Tensor, step: int
-) -> OutOfMemoryError:
-    """Find a batch that fits, for the advice; its gradients are thrown away."""
-    fits = largest_that_fits(len(batch), lambda size: loss_of(batch[:size]).backward())
-    advice = f"batch_size={fits} fits" if fits else "not even one row fits: take a smaller width"
-    return OutOfMemoryError(
-        f"no memory on {batch.device} for a batch of {len(batch)} rows at step {step}; {advice}."
-    )
-
-
 def shuffled_batches(
     take: Callable[[Tensor], Tensor], n_rows: int, batch_size: int, seed: int
 ) -> Callable[[int], Iterator[Tensor]]:
-    """Give what makes the batches of an epoch: each row once, in random order.
+    """Give what makes the batches of an epoch: each row once, in random order, taken by ``take``.
 
     The last, incomplete batch is left out.
-
-    Parameters
-    ----------
-    take : callable
-        Gives the rows whose numbers it is given, a Tensor of int64.
-    n_rows, batch_size, seed : int
-
-    Returns
-    -------
-    callable
-        Takes the epoch's number.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -334,20 +305,10 @@ def one_thread_if_small(device: torch.device, numbers: int) -> Iterator[None]:
 
 
 class FlatParameters:
-    """The trained parameters as one vector, for as long as training lasts.
+    """The trained parameters as one ``vector``, for as long as training lasts.
 
     A context: inside it each parameter is a view of its stretch of ``vector``, which is what the
     optimizer sees; afterwards each has memory of its own again.
-
-    Parameters
-    ----------
-    parameters : list of Parameter
-        What is trained, of one dtype and on one device.
-
-    Attributes
-    ----------
-    vector : Parameter, shape (total number of values,)
-        All of them, one after the other.
     """
 
     def __init__(self, parameters: list[nn.Parameter]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hub_stand_in import COMMIT, SOON, TINY, Hub, blobs, stand_in, tiny, unfinished
+from hub_stand_in import SOON, TINY, Hub, blobs, stand_in, tiny, unfinished
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
@@ -22,7 +22,7 @@ from bertflow_lite.datasets.nli import HUB_PARTS, load_nli_pairs, load_nli_sente
 from bertflow_lite.datasets.qnli import QNLI_FILES, load_qnli
 from bertflow_lite.datasets.source import HubFile
 from bertflow_lite.encoders.models import load_model
-from bertflow_lite.hub import hub_file, hub_model
+from bertflow_lite.hub import hub_model
 
 __all__ = ["stand_in", "tiny"]  # fixtures
 
@@ -82,12 +82,6 @@ def test_nothing_is_asked_unless_a_download_is(tiny: Hub) -> None:
     ):
         load_model(TINY)
     assert tiny.seen == []
-
-
-def test_a_revision_is_kept_to(tiny: Hub) -> None:
-    assert hub_model(TINY, download=True, revision=COMMIT).name == COMMIT
-    with pytest.raises(FileNotFoundError, match="Check the name and the revision"):
-        hub_model(TINY, download=True, revision="v9")
 
 
 def test_weights_in_parts_are_fetched_by_their_index(
@@ -328,14 +322,6 @@ def test_nli_sentences_of_the_hub_are_those_of_the_training_sets(data: Hub) -> N
     assert found.sentences == ("A dog ran.", "It ran.", "It sat.", "One tree.", "A mat.")
     assert data.asked("GET", HUB_PARTS["mnli-dev-matched"].file) == []
     assert load_nli_sentences().source.endswith("(the hub's cache)")
-
-
-def test_a_pinned_revision_is_asked_for(data: Hub) -> None:
-    revision = {"nyu-mll/multi_nli": COMMIT, "stanfordnlp/snli": "main"}
-    assert len(load_nli_sentences(download=True, revision=revision)) == 5
-    assert len(load_qnli(download=True, revision=COMMIT)) == 2
-    with pytest.raises(FileNotFoundError, match="Check the name and the revision"):
-        hub_file("nyu-mll/glue", "x.parquet", download=True, revision="v9")
 
 
 def test_a_corpus_with_another_number_of_pairs_is_refused(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from sklearn.pipeline import make_pipeline
 
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.calibrators.linear import Standardizer, TopDirectionRemover, Whitener
+from bertflow_lite.text import did_you_mean
 
 __all__ = ["CALIBRATORS", "make_calibrator"]
 
@@ -36,11 +36,6 @@ def make_calibrator(name: str, *, random_state: int = 0, progress: bool = False)
     calibrator or None
         Not fitted; a Pipeline where several are joined by ``+``.
 
-    Raises
-    ------
-    ValueError
-        If the name is none of these; the closest one is offered.
-
     Examples
     --------
     >>> make_calibrator("whiten:64")
@@ -61,6 +56,5 @@ def make_calibrator(name: str, *, random_state: int = 0, progress: bool = False)
     if kind in CALIBRATORS:
         return CALIBRATORS[kind]._from_short(setting, random_state=random_state, progress=progress)
     known = ("none", *CALIBRATORS)
-    close = difflib.get_close_matches(kind, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(kind, known)
     raise ValueError(f"no calibrator {name!r}; there are {', '.join(known)}.{hint}")

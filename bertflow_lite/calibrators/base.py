@@ -80,6 +80,7 @@ class _Calibrator(Savable, TransformerMixin, BaseEstimator):
     """Name on the command line (`make_calibrator`)."""
     summary: ClassVar[str] = ""
     """What it does to a vector, for model cards."""
+    _arrays: ClassVar[tuple[str, ...]] = ()  # what the fit sets and a file keeps
     _least_features = 1
     _fitted_settings: dict[str, Any] | None = None  # those of the fit, to compare when saving
 
@@ -113,20 +114,21 @@ class _Calibrator(Savable, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         found = map_rows(X)
-        if not isinstance(found, MappedRows):
+        if isinstance(found, MappedRows):
+            n_rows, dtype = len(found), found.array.dtype
+            blocks = (self._transform(block) for block in self._read(found, reset=False))
+        else:
             x = self._check(X if found is None else found, reset=False)
             if out is None:
                 return self._transform(x)
-            parts = (self._transform(x[i : i + ROWS]) for i in range(0, len(x), ROWS))
-            return np.load(write_rows(out, len(x), parts), mmap_mode="r")
-        blocks = (self._transform(block) for block in self._read(found, reset=False))
+            n_rows, dtype = len(x), x.dtype
+            blocks = (self._transform(x[i : i + ROWS]) for i in range(0, n_rows, ROWS))
         if out is not None:
-            return np.load(write_rows(out, len(found), blocks), mmap_mode="r")
-        whole: FloatArray | None = None
+            return np.load(write_rows(out, n_rows, blocks), mmap_mode="r")
+        kind = np.float64 if dtype == np.float64 else np.float32
+        whole = np.empty((n_rows, self._fitted_width), kind)
         row = 0
         for block in blocks:
-            if whole is None:
-                whole = np.empty((len(found), block.shape[1]), block.dtype)
             whole[row : row + len(block)] = block
             row += len(block)
         return whole
@@ -140,7 +142,7 @@ class _Calibrator(Savable, TransformerMixin, BaseEstimator):
     @property
     def _fitted_width(self) -> int:
         """Width of what it gives."""
-        return int(self.n_features_in_)
+        return int(getattr(self, "_n_features_out", self.n_features_in_))
 
     def _get_settings(self) -> dict[str, Any]:
         settings = super()._get_settings()
@@ -179,8 +181,7 @@ class _Calibrator(Savable, TransformerMixin, BaseEstimator):
         self._remember_fit()
 
     def _get_arrays(self) -> dict[str, NDArray[Any]]:
-        """Give the arrays that the fit has set."""
-        raise NotImplementedError
+        return {name: getattr(self, name) for name in self._arrays}
 
     def _set_arrays(self, width: int, facts: Mapping[str, Any], arrays: Arrays) -> None:
         """Take them back; ValueError for what does not fit."""
@@ -288,8 +289,7 @@ def check_finite(x: FloatArray, first_row: int = 0) -> None:
         met = "NaN" if np.isnan(x[bad[0]]).any() else "infinity"
         raise ValueError(
             f"Input X contains {met}, first in row {first_row + bad[0]} ({bad.size} such rows of "
-            f"{len(x)}). "
-            "Encode these sentences again, in float32, or leave them out."
+            f"{len(x)}). Encode these sentences again, in float32, or leave them out."
         )
 
 
@@ -315,31 +315,8 @@ class RunningMoments:
     nothing is lost when the mean is large beside the deviation: no sum of squares is ever taken
     about 0.  The result does not depend on how the rows were cut into blocks (up to rounding).
 
-    Parameters
-    ----------
-    full : bool, default False
-        Keep the whole scatter matrix, shape (dim, dim), and not only its diagonal.
-
-    Attributes
-    ----------
-    count : int
-        Rows seen.
-    mean : ndarray, shape (dim,), float64
-    scatter : ndarray, shape (dim, dim) or (dim,), float64
-        Sum of the products of deviations from the mean.
-    varied : bool
-        Whether any row differs from the first.
-
-    Examples
-    --------
-    >>> x = np.arange(12.0).reshape(6, 2) ** 2
-    >>> moments = RunningMoments()
-    >>> for block in (x[:1], x[1:5], x[5:]):
-    ...     moments.update(block)
-    >>> bool(np.allclose(moments.mean, x.mean(axis=0)))
-    True
-    >>> bool(np.allclose(moments.std, x.std(axis=0)))
-    True
+    ``scatter`` is the sum of the products of deviations from the mean, shape (dim, dim), or with
+    ``full`` False its diagonal; ``varied`` says whether any row differs from the first.
     """
 
     def __init__(self, *, full: bool = False) -> None:

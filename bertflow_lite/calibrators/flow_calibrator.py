@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import warnings
@@ -31,6 +30,7 @@ from bertflow_lite.devices import find_device
 from bertflow_lite.files import MappedRows, map_rows
 from bertflow_lite.flow import Glow, kept_dim
 from bertflow_lite.saving import Arrays, typed
+from bertflow_lite.text import did_you_mean
 from bertflow_lite.train import (
     FlowHistory,
     NonFiniteLossError,
@@ -141,6 +141,7 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
 
     short = "flow"
     summary = "BERT-flow maps to a standard Gaussian by an invertible network"
+    _arrays = ("live_", "dead_mean_")
     _least_features = 2
 
     def __init__(
@@ -204,15 +205,9 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         -------
         FlowCalibrator
             Not fitted.
-
-        Raises
-        ------
-        ValueError
-            If there is no such preset.
         """
         if name not in PRESETS:
-            close = difflib.get_close_matches(name, PRESETS, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
+            hint = did_you_mean(name, PRESETS)
             raise ValueError(f"no preset {name!r}; there are {', '.join(PRESETS)}.{hint}")
         return cls(**{**PRESETS[name], **changes})
 
@@ -239,18 +234,10 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         ------
         ValueError
             If fewer than two dimensions have any spread, the input is not finite, a setting is of
-            the wrong type or out of range.
-        NonFiniteLossError
-            If training diverges; the message names the step.
-        OutOfMemoryError
-            If a batch does not fit in memory; the message names a size that does.
-        KeyboardInterrupt
-            If training is interrupted.
-
-        Notes
-        -----
-        After any of the last three the flow as it was after the last whole step is kept and can be
-        used.  After another error the calibrator is as it was before the call.
+            the wrong type or out of range.  The calibrator is then as it was before the call.
+        NonFiniteLossError, OutOfMemoryError, KeyboardInterrupt
+            If training diverges, a batch does not fit in memory, or somebody interrupts.  The flow
+            as it was after the last whole step is kept and can be used.
         """
         with self._all_or_nothing():
             return self._fit(X)
@@ -307,6 +294,7 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         if self.data_init:
             flow.initialize(noisy_sample, axes_from=sample)
         history = FlowHistory()
+        fitted = {"live_": live, "dead_mean_": dead_mean, "seed_": seed, "history_": history}
         try:
             train_flow(
                 flow,
@@ -325,9 +313,9 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
             if interrupted or history.steps:
                 reason = "interrupted" if interrupted else "training failed"
                 logger.warning("%s: the flow after %d steps is kept", reason, history.steps)
-                self._keep(flow, live, dead_mean, seed, history)
+                self._keep(flow, **fitted)
             raise
-        return self._keep(flow, live, dead_mean, seed, history)
+        return self._keep(flow, **fitted)
 
     def _new_flow(self, dim: int, seed: int) -> Glow:
         return Glow(
@@ -352,22 +340,12 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
             check_truth(name, getattr(self, name))
         for name in ("noise", "learning_rate"):
             check_number(name, getattr(self, name))
-        check_noise(self.noise)
+        if not (math.isfinite(self.noise) and self.noise >= 0):
+            raise ValueError(f"noise is {self.noise!r}; it must be a number from 0 up.")
         check_clipping(self.max_grad_norm)
 
-    def _keep(
-        self,
-        flow: Glow,
-        live: NDArray[np.bool_],
-        dead_mean: NDArray[np.float64],
-        seed: int,
-        history: FlowHistory,
-    ) -> Self:
-        self.live_ = live
-        self.dead_mean_ = dead_mean
-        self.seed_ = seed
-        self.history_ = history
-        self.flow_ = flow.eval().requires_grad_(False)
+    def _keep(self, flow: Glow, **fitted: Any) -> Self:
+        self.__dict__.update(fitted, flow_=flow.eval().requires_grad_(False))
         self._remember_fit()
         return self
 
@@ -387,7 +365,7 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         return facts, arrays
 
     def _get_arrays(self) -> dict[str, NDArray[Any]]:
-        arrays = {"live_": self.live_, "dead_mean_": self.dead_mean_}
+        arrays = super()._get_arrays()
         for name, value in self.flow_.state_dict().items():
             arrays[f"flow_.{name}"] = value.detach().cpu().numpy()
         for name in ("loss", "epoch_loss"):
@@ -536,22 +514,9 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
 
 
 def draw_seed(random_state: Any) -> int:
-    """Give the seed that a ``random_state`` stands for.
+    """Give the seed that a ``random_state`` stands for, as in scikit-learn.
 
-    Parameters
-    ----------
-    random_state : int, None, numpy.random.Generator or numpy.random.RandomState
-        As in scikit-learn, but None takes fresh randomness of the machine, never NumPy's global
-        state.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ValueError
-        For anything else.
+    But None takes fresh randomness of the machine, never NumPy's global state.
     """
     if random_state is None:
         random_state = np.random.default_rng()
@@ -567,36 +532,15 @@ def draw_seed(random_state: Any) -> int:
 SAMPLE_ROWS = 2048
 
 
-def check_noise(noise: float) -> None:
-    """Refuse what is no finite number from 0 up."""
-    if not (math.isfinite(noise) and noise >= 0):
-        raise ValueError(f"noise is {noise!r}; it must be a number from 0 up.")
-
-
 def add_noise(
     sample: Tensor, batches_of: Callable[[int], Iterator[Tensor]], noise: float, *, seed: int
 ) -> tuple[Tensor, Callable[[int], Iterator[Tensor]]]:
     """Add fresh Gaussian noise to the sample and, whenever they are asked for, to the batches.
 
-    Parameters
-    ----------
-    sample : Tensor, shape (rows, dim)
-        What the initialization looks at.
-    batches_of : callable
-        Gives the batches of an epoch.
-    noise : float
-        Deviation of the noise, the same in all directions, as a multiple of a typical (the median)
-        dimension's standard deviation.  The median, since a few dimensions of a language model
-        can be a hundred times wider than all others.
-    seed : int
-        Seed of the noise.
-
-    Returns
-    -------
-    sample, batches_of
-        Both with noise; the rows come in the order in which they would have come without.
+    Its deviation, the same in all directions, is ``noise`` times a typical (the median) dimension's
+    standard deviation: a few dimensions of a language model can be a hundred times wider than all
+    others.  The rows come in the order in which they would have come without.
     """
-    check_noise(noise)
     size = noise * float(sample.std(dim=0, correction=0).median())
 
     def batches(epoch: int) -> Iterator[Tensor]:

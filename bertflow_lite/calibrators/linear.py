@@ -57,12 +57,6 @@ class _MomentCalibrator(_Calibrator):
         -------
         self
 
-        Raises
-        ------
-        ValueError
-            If a value is not finite, all rows are equal, there are fewer than two, or a setting
-            is of the wrong type or does not fit the width.
-
         Warns
         -----
         DeadDimensionWarning
@@ -90,11 +84,6 @@ class _MomentCalibrator(_Calibrator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        ValueError
-            As `fit`; or if the calibrator was loaded from disk, where the moments are not kept.
         """
         begun = self._moments
         if begun is None and hasattr(self, "mean_"):
@@ -170,15 +159,13 @@ class Standardizer(OneToOneFeatureMixin, _MomentCalibrator):
     """
 
     short = "sn"
+    _arrays = ("mean_", "scale_", "live_")
     summary = "SN subtracts the mean of each dimension and divides by its deviation"
     _full = False
 
     @property
     def _matrix(self) -> NDArray[np.float64]:
         return np.diag(1.0 / self.scale_)
-
-    def _get_arrays(self) -> dict[str, NDArray[Any]]:
-        return {"mean_": self.mean_, "scale_": self.scale_, "live_": self.live_}
 
     def _set_arrays(self, width: int, facts: Mapping[str, Any], arrays: Arrays) -> None:
         self.mean_ = arrays.take("mean_", np.float64, (width,))
@@ -238,6 +225,7 @@ class TopDirectionRemover(OneToOneFeatureMixin, _MomentCalibrator):
     """
 
     short = "natsv"
+    _arrays = ("mean_", "directions_")
     summary = "NATSV subtracts the mean and nulls the strongest directions"
 
     def __init__(self, k: int = 1) -> None:
@@ -251,9 +239,6 @@ class TopDirectionRemover(OneToOneFeatureMixin, _MomentCalibrator):
     def _matrix(self) -> NDArray[np.float64]:
         identity: NDArray[np.float64] = np.eye(int(self.n_features_in_))
         return identity - self.directions_.T @ self.directions_
-
-    def _get_arrays(self) -> dict[str, NDArray[Any]]:
-        return {"mean_": self.mean_, "directions_": self.directions_}
 
     def _set_arrays(self, width: int, facts: Mapping[str, Any], arrays: Arrays) -> None:
         self.mean_ = arrays.take("mean_", np.float64, (width,))
@@ -310,6 +295,7 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _MomentCalibrator):
     """
 
     short = "whiten"
+    _arrays = ("mean_", "variances_", "directions_")
     summary = "whitening turns to the principal directions and gives each variance 1"
 
     def __init__(self, n_components: int | None = None) -> None:
@@ -323,13 +309,6 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _MomentCalibrator):
     def _matrix(self) -> NDArray[np.float64]:
         return self.directions_ / np.sqrt(self.variances_)[:, None]
 
-    def _get_arrays(self) -> dict[str, NDArray[Any]]:
-        return {
-            "mean_": self.mean_,
-            "variances_": self.variances_,
-            "directions_": self.directions_,
-        }
-
     def _set_arrays(self, width: int, facts: Mapping[str, Any], arrays: Arrays) -> None:
         self.mean_ = arrays.take("mean_", np.float64, (width,))
         self.variances_ = arrays.take("variances_", np.float64)
@@ -337,10 +316,6 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _MomentCalibrator):
         if not 1 <= kept <= width or (self.variances_ <= 0).any():
             raise ValueError("'variances_' holds none, too many, or one not positive")
         self.directions_ = arrays.take("directions_", np.float64, (kept, width))
-
-    @property
-    def _fitted_width(self) -> int:
-        return len(self.variances_)
 
     def _check_settings(self, dim: int) -> None:
         wanted = self.n_components
@@ -387,11 +362,6 @@ class Whitener(ClassNamePrefixFeaturesOutMixin, _MomentCalibrator):
         Returns
         -------
         ndarray, shape (n, dim)
-
-        Raises
-        ------
-        ValueError
-            If the width is another than that of `transform`.
         """
         check_is_fitted(self)
         z = check_array(as_array(X), dtype=[np.float32, np.float64])

@@ -10,32 +10,18 @@ from bertflow_lite.datasets.gensim_sets import N_DOCUMENTS, WORD_SETS, gensim_fi
 from bertflow_lite.datasets.reading import read_lines
 from bertflow_lite.files import tidy_path
 
-__all__ = ["DatasetInfo", "list_datasets"]
+__all__ = ["list_datasets"]
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """One row of `list_datasets`.
-
-    Attributes
-    ----------
-    name : str
-        The set.
-    pairs : int
-        Its size, all splits together.
-    splits : tuple of str
-        The splits it has.
-    found : bool
-        Whether it is on this machine.
-    where : str
-        The place, or how to get it.
-    """
+    """One row of `list_datasets`."""
 
     name: str
-    pairs: int
+    pairs: int  # all splits together
     splits: tuple[str, ...]
     found: bool
-    where: str
+    where: str  # the place, or how to get it
 
 
 def list_datasets(data_dir: str | os.PathLike[str] | None = None) -> list[DatasetInfo]:
@@ -52,6 +38,8 @@ def list_datasets(data_dir: str | os.PathLike[str] | None = None) -> list[Datase
     Returns
     -------
     list of DatasetInfo
+        Each has ``name``, ``pairs`` (of all splits together), ``splits``, ``found``, and
+        ``where``: the place, or how to get it.
 
     Examples
     --------
@@ -95,10 +83,10 @@ def _other_datasets(data_dir: str | os.PathLike[str] | None) -> list[DatasetInfo
     rows.append(DatasetInfo("nli", n_pairs, ("all",), bool(place), where))
     lee_pairs = N_DOCUMENTS * (N_DOCUMENTS - 1) // 2
     for name, (file, n_pairs) in (WORD_SETS | {"lee": ("lee.cor", lee_pairs)}).items():
+        where = "package gensim"
         try:
             gensim_file(file)
-            rows.append(DatasetInfo(name, n_pairs, ("test",), True, "package gensim"))
         except FileNotFoundError:
-            how = "pip install --no-deps gensim"
-            rows.append(DatasetInfo(name, n_pairs, ("test",), False, how))
+            where = "pip install --no-deps gensim"
+        rows.append(DatasetInfo(name, n_pairs, ("test",), where == "package gensim", where))
     return rows

@@ -56,17 +56,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NliSentences:
-    """Sentences without labels.
+    """Sentences without labels, each once, white space trimmed and collapsed.
 
-    Attributes
-    ----------
-    name : str
-        ``"nli"`` for all of SNLI's and MNLI's training sentences, ``"nli-sample"`` for a list
-        found on this machine.
-    sentences : tuple of str
-        Each once, white space trimmed and collapsed.
-    source : str
-        What they are and where they were found.
+    The name is ``"nli"`` for all of SNLI's and MNLI's training sentences, and ``"nli-sample"`` for
+    a list found on this machine; ``source`` says what they are and where they were found.
     """
 
     name: str
@@ -87,21 +80,10 @@ class NliSentences:
 
 @dataclass(frozen=True, eq=False)
 class NliPairs:
-    """Premises and hypotheses with their label.
+    """Premises and hypotheses as they stand in the file, with their label, a position in `LABELS`.
 
-    Attributes
-    ----------
-    premises, hypotheses : tuple of str
-        The texts, as they stand in the file.
-    labels : ndarray of int, shape (n_pairs,)
-        Positions in `LABELS`: 0 entailment, 1 neutral, 2 contradiction.
-    sources : tuple of str
-        The corpus and split of each pair, such as ``"snli-train"``. ``"mnli-dev-matched"``, which
-        is complete in both homes, can be held out to measure accuracy.
-    source : str
-        What the pairs are and where they were found.
-
-    They must have the same length: ValueError otherwise.
+    ``sources`` has the corpus and split of each pair, such as ``"snli-train"``.
+    ``"mnli-dev-matched"``, which is complete in both homes, can be held out to measure accuracy.
     """
 
     premises: tuple[str, ...]
@@ -137,7 +119,6 @@ def load_nli_sentences(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = False,
-    revision: Mapping[str, str] | None = None,
     check_counts: bool = True,
 ) -> NliSentences:
     """Load the sentences that flow (NLI) is fitted on.
@@ -146,21 +127,10 @@ def load_nli_sentences(
     folder named by ``BERTFLOW_DATA``, and in the folder above it; then in the cache; then the
     training sets of SNLI and MNLI in the hub's cache. Only with ``download=True`` are those
     fetched (about 240 MB), from `HUB_PARTS`. These addresses were tested against a stand-in of
-    the hub only.
-
-    Parameters
-    ----------
-    data_dir : path, optional
-        A folder that holds ``nli/``, or lies beside it.
-    download : bool, default False
-        Fetch SNLI and MNLI where nothing is found.
-    revision : mapping, optional
-        Repository to commit, to be sure of always the same files.
-    check_counts : bool, default True
-        Insist on the official number of pairs in the hub's files.
+    the hub only. ``check_counts`` insists on the official number of pairs in the hub's files.
     """
     call = "load_nli_sentences(download=True)"
-    found = source_of(SENTENCES_FILE).get(call, data_dir, download, revision=revision)
+    found = source_of(SENTENCES_FILE).get(call, data_dir, download)
     place = found.place
     if _is_sample(found):
         texts = read_lines(found.paths[0])
@@ -184,7 +154,6 @@ def load_nli_pairs(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = False,
-    revision: Mapping[str, str] | None = None,
     check_counts: bool = True,
 ) -> NliPairs:
     """Load labeled pairs for siamese fine-tuning.
@@ -194,7 +163,7 @@ def load_nli_pairs(
     validation set beside the training sets. Pairs whose annotators did not agree are left out.
     """
     call = "load_nli_pairs(download=True)"
-    found = source_of(PAIRS_FILE).get(call, data_dir, download, revision=revision)
+    found = source_of(PAIRS_FILE).get(call, data_dir, download)
     place = found.place
     if _is_sample(found):
         titles = ("premise", "hypothesis", "label", "source")

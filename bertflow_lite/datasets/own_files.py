@@ -108,8 +108,7 @@ def read_sentences(
     Raises
     ------
     FileNotFoundError, ValueError
-        If there is no such file, it is not what its ending says, the column is missing or
-        ambiguous, or there is no sentence; the message says where and what to do.
+        The message says where and what to do.
 
     Examples
     --------
@@ -171,11 +170,6 @@ def read_pairs(
     -------
     SentencePairs
         Pairs without a rating are left out, and their number is logged; blank lines are no pairs.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        As `read_sentences`; also if a sentence is missing or a rating is no number.
 
     Examples
     --------

@@ -6,37 +6,18 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertflow_lite.text import check_sentences
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["SentencePairs", "fingerprint_of"]
+__all__ = ["SentencePairs"]
 
 
 def fingerprint_of(content: Sequence[Any]) -> str:
-    """Digest text and numbers, the same on every machine.
-
-    Parameters
-    ----------
-    content : sequence
-        What JSON can hold.
-
-    Returns
-    -------
-    str
-        16 hex digits, the start of a SHA-256.
-
-    Examples
-    --------
-    >>> fingerprint_of(["A cat sat.", 4.5])
-    '84b6609199742cd6'
-    """
+    """Digest what JSON can hold to 16 hex digits, the same on every machine."""
     return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()[:16]
 
 
@@ -92,11 +73,6 @@ class SentencePairs:
         (``"news"``...): only in the sets that come with the package.
     source : str, default ""
         Where the set was found.
-
-    Raises
-    ------
-    ValueError
-        If the parts differ in length, a sentence is no string, or a gold score is no number.
 
     Examples
     --------
@@ -175,24 +151,17 @@ class SentencePairs:
         -------
         SentencePairs
             The chosen pairs, with the same name and split and another fingerprint.
-
-        Raises
-        ------
-        ValueError
-            If a truth mask has another length, or a position lies outside.
         """
-        chosen = np.asarray(mask)
-        if chosen.dtype == bool:
-            if chosen.shape != (len(self),):
-                raise ValueError(
-                    f"The mask has shape {chosen.shape}; {len(self)} pairs need ({len(self)},)."
-                )
-            chosen = np.flatnonzero(chosen)
-        chosen = chosen.astype(np.intp) if chosen.size == 0 else chosen
-        if chosen.ndim != 1 or not np.issubdtype(chosen.dtype, np.integer):
+        given = np.asarray(mask)
+        try:
+            chosen = np.arange(len(self))[given if given.size else given.astype(np.intp)]
+        except IndexError as error:  # another length, a position outside, or no such values
+            raise ValueError(
+                f"select takes a truth value for each of the {len(self)} pairs, or whole numbers, "
+                f"their positions: {error}."
+            ) from None
+        if chosen.ndim != 1:
             raise ValueError("select takes a 1-d array of truth values or of whole numbers.")
-        if chosen.size and not (-len(self) <= chosen.min() and chosen.max() < len(self)):
-            raise ValueError(f"A position to select lies outside the {len(self)} pairs.")
         return SentencePairs(
             self.name,
             self.split,
@@ -204,25 +173,3 @@ class SentencePairs:
             None if self.styles is None else self.styles[chosen],
             self.source,
         )
-
-    def to_frame(self) -> pd.DataFrame:
-        """Give the pairs as a pandas table.
-
-        Returns
-        -------
-        pandas.DataFrame, shape (n_pairs, 4 or more)
-            Columns sentence1, sentence2, gold, subset, and kind and style where there are such.
-        """
-        import pandas as pd  # slow to import, and only needed here
-
-        columns: dict[str, Any] = {
-            "sentence1": self.sentences1,
-            "sentence2": self.sentences2,
-            "gold": self.gold,
-            "subset": self.subsets,
-        }
-        if self.kinds is not None:
-            columns["kind"] = self.kinds
-        if self.styles is not None:
-            columns["style"] = self.styles
-        return pd.DataFrame(columns)

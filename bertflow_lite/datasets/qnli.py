@@ -37,7 +37,6 @@ def load_qnli(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = False,
-    revision: str | None = None,
     check_counts: bool = True,
 ) -> SentencePairs:
     """Load question-sentence pairs of QNLI (second release, as GLUE has it since 2019).
@@ -47,33 +46,15 @@ def load_qnli(
     the hub's parquet file in the hub's cache. Only with ``download=True`` is that file fetched,
     from ``nyu-mll/glue``. This address was tested against a stand-in of the hub only.
 
-    Parameters
-    ----------
-    split : {"dev", "train"}, default "dev"
-        The paper scores the validation set, here ``"dev"`` (5,463 pairs). ``"validation"`` is
-        understood.
-    data_dir : path, optional
-        A folder that holds ``qnli/``, or lies beside it.
-    download : bool, default False
-        Fetch the set where it is found nowhere.
-    revision : str, optional
-        A commit of the hub's repository, to be sure of always the same file.
-    check_counts : bool, default True
-        Insist on the official number of pairs.
-
-    Returns
-    -------
-    SentencePairs
-        Question and sentence, in the order of the file; gold is 1 where the sentence answers the
-        question (GLUE's ``"entailment"``), else 0.
+    The paper scores ``"dev"``, the validation set. Gold is 1 where the sentence answers the
+    question (GLUE's ``"entailment"``), else 0. ``check_counts`` insists on the official number.
     """
     wanted = {"validation": "dev"}.get(split, split)
     if wanted not in QNLI_FILES:
         raise ValueError(f"qnli has no split {split!r} with labels; it has train and dev.")
     home = QNLI_FILES[wanted]
-    commits = {home.repo: revision} if revision else None
     call = f"load_qnli({wanted!r}, download=True)"
-    place, (path,), _ = source_of(wanted).get(call, data_dir, download, revision=commits)
+    place, (path,), _ = source_of(wanted).get(call, data_dir, download)
     questions, sentences, texts = read_table(path, ("question", "sentence", "label"))
     labels = np.array(read_labels(texts, path, _LABELS), dtype=np.intp) == 0
     if check_counts:

@@ -16,19 +16,9 @@ _SMALL = 1 << 24  # bytes: up to this, no unpacked file is too large
 
 
 def read_table(path: Path, columns: Sequence[int] | Sequence[str]) -> list[list[str]]:
-    """Read columns of a tab-separated file without quoting, or of a parquet file.
+    """Read columns of a tab-separated file without quoting (``.gz``: packed), or of a parquet file.
 
-    Parameters
-    ----------
-    path : Path
-        The file; packed where its name ends in ``.gz``, a parquet file where in ``.parquet``.
-    columns : sequence of int or of str
-        Positions, for a file without a header line, or titles, for one with it.
-
-    Returns
-    -------
-    list of list of str
-        One list for each of `columns`, in that order; further columns are passed over.
+    They are named by position, for a file without a header line, or by title; a list for each.
     """
     if path.suffix == ".parquet":
         return _read_parquet(path, [str(column) for column in columns])
@@ -133,9 +123,8 @@ def read_labels(texts: list[str], path: Path, labels: Sequence[str]) -> list[int
     found = [known.get(text, -1) for text in texts]
     if -1 in found:
         wrong = found.index(-1)
-        where = (
-            f"row {wrong}" if path.suffix == ".parquet" else f"line {2 + wrong}"
-        )  # below the header
+        # A text file has its header above.
+        where = f"row {wrong}" if path.suffix == ".parquet" else f"line {2 + wrong}"
         raise ValueError(
             f"{_tidy_name(path)}, {where}: the label {texts[wrong]!r} is none of "
             f"{', '.join(labels)}."

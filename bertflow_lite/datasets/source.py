@@ -6,7 +6,7 @@ Nothing is fetched unless a caller says ``download=True``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -38,39 +38,18 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """Where the files of a data set may lie.
+    """Where the files of a data set may lie."""
 
-    Parameters
-    ----------
-    name : str
-        What errors call the set.
-    files : tuple of str
-        Its files, as they lie in a folder on this machine.
-    hub : tuple of HubFile
-        What the hub has in their place.
-    layout : str
-        What a folder must have, in words.
-    inside : tuple of str
-        Where in a folder the files may lie, in the order to try; ``".."`` is the folder above it.
-    kept : str
-        The place in the cache, a folder.
-    unpack : callable, optional
-        Takes the hub's file and `files`, puts these into the cache and gives their folder.
-    """
-
-    name: str
-    files: tuple[str, ...]
-    hub: tuple[HubFile, ...]
-    layout: str
-    inside: tuple[str, ...] = ("", "..")
-    kept: str = ""
+    name: str  # what errors call the set
+    files: tuple[str, ...]  # as they lie in a folder on this machine
+    hub: tuple[HubFile, ...]  # what the hub has in their place
+    layout: str  # what a folder must have, in words
+    inside: tuple[str, ...] = ("", "..")  # where they may lie in it, in order; ".." is above it
+    kept: str = ""  # the place in the cache, a folder
+    # Takes the hub's file and `files`, puts these into the cache and gives their folder.
     unpack: Callable[[Path, tuple[str, ...]], Path] | None = None
 
-    def find(
-        self,
-        data_dir: str | os.PathLike[str] | None = None,
-        revision: Mapping[str, str] | None = None,
-    ) -> Found:
+    def find(self, data_dir: str | os.PathLike[str] | None = None) -> Found:
         """Look without a connection; default of `data_dir`: what ``BERTFLOW_DATA`` names."""
         places: dict[str, Path] = {}
         passed: list[str] = []
@@ -91,7 +70,7 @@ class Source:
                 missing = min(missing, absent, key=len)  # the layout that comes nearest
             passed.append(f"{place} ({tidy_path(root)}) has no {missing[0]}")
         try:
-            paths = () if self.unpack else self._from_hub(revision)
+            paths = () if self.unpack else self._from_hub()
         except FileNotFoundError:
             paths = ()
         return Found("the hub's cache" if paths else "", paths, tuple(passed))
@@ -102,27 +81,16 @@ class Source:
         data_dir: str | os.PathLike[str] | None = None,
         download: bool = False,
         *,
-        revision: Mapping[str, str] | None = None,
         progress: bool = True,
     ) -> Found:
-        """Find the files, or fetch them if that is allowed.
+        """Find the files, or fetch them if that is allowed; the errors are those of `hub_file`.
 
-        Parameters
-        ----------
-        call : str
-            What a caller types to fetch them, for the error.
-        data_dir : path, optional
-            A folder. Default: the one that ``BERTFLOW_DATA`` names.
-        download : bool, default False
-            Fetch what is found nowhere; the errors are those of `hub_file`.
-        revision : mapping, optional
-            Repository on the hub to commit.
-        progress : bool, default True
-            Show a progress bar.
+        ``call`` is what a caller types to fetch them, for the error; the folder in place of
+        ``data_dir`` is the one that ``BERTFLOW_DATA`` names.
         """
         if data_dir is not None and not expand(data_dir).is_dir():
             raise FileNotFoundError(f"data_dir is {tidy_path(data_dir)}, which is no folder.")
-        found = self.find(data_dir, revision)
+        found = self.find(data_dir)
         if found.paths:
             return found
         if not download:
@@ -133,18 +101,14 @@ class Source:
                 f"into {tidy_path(cache_dir() / self.kept)}; or call {call} (on the command line: "
                 f"--download), which fetches it from the hub ({homes})."
             )
-        paths = self._from_hub(revision, download=True, progress=progress)
+        paths = self._from_hub(download=True, progress=progress)
         if self.unpack is None:
             return Found("the hub", paths)
         folder = self.unpack(paths[0], self.files)
         return Found("the cache", tuple(folder / file for file in self.files))
 
-    def _from_hub(self, revision: Mapping[str, str] | None, **options: bool) -> tuple[Path, ...]:
-        commits = revision or {}
-        return tuple(
-            hub_file(one.repo, one.file, revision=commits.get(one.repo), **options)
-            for one in self.hub
-        )
+    def _from_hub(self, **options: bool) -> tuple[Path, ...]:
+        return tuple(hub_file(one.repo, one.file, **options) for one in self.hub)
 
 
 def check_count(what: str, met: int, official: int) -> None:

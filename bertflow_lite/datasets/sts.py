@@ -12,7 +12,6 @@ them all.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Sequence
@@ -26,8 +25,9 @@ from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.reading import _pick, read_lines, read_scores, read_table
 from bertflow_lite.datasets.source import Source, check_count
 from bertflow_lite.files import data_file
+from bertflow_lite.text import did_you_mean
 
-__all__ = ["COUNTS", "DATASETS", "FILES", "OWN_SETS", "load_sts"]
+__all__ = ["DATASETS", "load_sts"]
 
 Rows = tuple[list[str], list[str], list[float]]
 # Official numbers of scored pairs: STS12-16 by subset (all of it test data), the others by split.
@@ -156,11 +156,8 @@ def load_sts(
 
     Raises
     ------
-    ValueError
-        If the name or split is unknown (a file of your own is read by
-        `own_files.read_pairs`), or a file is not as it should be.
-    FileNotFoundError
-        If the set is not found; the message says what would help.
+    ValueError, FileNotFoundError
+        If the name or split is unknown, the set is not found, or a file is not as it should be.
     PermissionError, ConnectionError
         With ``download=True``: if the hub refuses, or cannot be reached.
 
@@ -179,28 +176,26 @@ def load_sts(
     parts = _parts(name, split)
     call = f"load_sts({name!r}, download=True)"
     found = source_of(name, split).get(call, data_dir, download, progress=progress)
-    sentences1: list[str] = []
-    sentences2: list[str] = []
-    gold: list[float] = []
+    rows: Rows = ([], [], [])
     subsets: list[str] = []
     paths = iter(found.paths)
     for part in parts:
-        first, second, scores = read_part([next(paths) for _ in files_of(name, part)], name)
+        columns = read_part([next(paths) for _ in files_of(name, part)], name)
+        n_pairs = len(columns[2])
         if check_counts:
-            what = f"{name} {part} has {len(scores)} scored pairs"
-            check_count(what, len(scores), COUNTS[name][part])
-        sentences1 += first
-        sentences2 += second
-        gold += scores
+            check_count(f"{name} {part} has {n_pairs} scored pairs", n_pairs, COUNTS[name][part])
+        rows[0].extend(columns[0])
+        rows[1].extend(columns[1])
+        rows[2].extend(columns[2])
         # The splits of one set are no subsets: STS-B and SICK-R are scored as a whole.
-        subsets += [name if name in FILES else part] * len(scores)
-    _log.info("%s (%s): %d pairs from %s", name, split, len(gold), found.place)
+        subsets += [name if name in FILES else part] * n_pairs
+    _log.info("%s (%s): %d pairs from %s", name, split, len(subsets), found.place)
     return SentencePairs(
         name,
         split,
-        tuple(sentences1),
-        tuple(sentences2),
-        np.array(gold, dtype=np.float64),
+        tuple(rows[0]),
+        tuple(rows[1]),
+        np.array(rows[2], dtype=np.float64),
         np.array(subsets, dtype=np.str_),
         source=found.place,
     )
@@ -226,9 +221,8 @@ def _resolve(name: str, split: str | None) -> tuple[str, str]:
     known = {squash(one): one for one in DATASETS} | {"stsbenchmark": "stsb", "sick": "sick-r"}
     found = known.get(squash(name))
     if found is None:
-        close = difflib.get_close_matches(squash(name), known, n=3)
-        offer = [known[one] for one in close] or DATASETS
-        raise ValueError(f"There is no data set {name!r}. Did you mean {' or '.join(offer)}?")
+        hint = did_you_mean(name.lower(), DATASETS)
+        raise ValueError(f"There is no data set {name!r}; there are {', '.join(DATASETS)}.{hint}")
     wanted = "test" if split is None else split.lower()
     if found in FILES:
         splits = [*COUNTS[found], "all"]

@@ -33,14 +33,8 @@ LOOKUP_BATCH = 500  # below SQLite's limit on the variables of one statement
 class EmbeddingCache:
     """Vectors by (text, slot).
 
-    Parameters
-    ----------
-    folder : Path or None
-        Where the file lies; None switches the cache off.
-    key : str
-        What all vectors in the file share: model fingerprint, maximum length, precision.
-    dim : int
-        Width of the vectors.
+    ``folder`` is where the file lies (None switches the cache off), ``key`` what all vectors in it
+    share (model fingerprint, maximum length, precision), ``dim`` their width.
     """
 
     def __init__(self, folder: Path | None, key: str, dim: int) -> None:
@@ -48,22 +42,7 @@ class EmbeddingCache:
         self.path = None if folder is None else folder / f"{key}-v{FORMAT}.sqlite"
 
     def read(self, texts: Sequence[str], slot: str, out: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Fill the rows of ``out`` that are known.
-
-        Parameters
-        ----------
-        texts : sequence of str, length n
-            Texts to look up, without repeats.
-        slot : str
-            Layer and pooling.
-        out : ndarray, shape (n, dim), float32
-            Row i receives the vector of ``texts[i]`` where there is one.
-
-        Returns
-        -------
-        ndarray of bool, shape (n,)
-            Which rows were filled.
-        """
+        """Fill the rows of ``out`` whose text is known (no text twice), and say which they are."""
         found = np.zeros(len(texts), dtype=bool)
         if self.path is None:
             return found

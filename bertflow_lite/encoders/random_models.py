@@ -31,28 +31,11 @@ def is_random_name(name: str) -> bool:
 def load_random(name: str, folder: str, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
     """Make a transformer with random weights, and give it the tokenizer of a folder.
 
-    Parameters
-    ----------
-    name : str
-        ``"random-minilm[:SEED]"`` or ``"random-bert-WIDTHxBLOCKS[:SEED]"``; the seed is 0 where it
-        is left out.  Every weight matrix and embedding of a ``random-bert`` is drawn from
-        N(0, 0.02^2), as before BERT's training, by a generator of its own that is seeded with the
-        seed and the tensor's name.  So the weights are the same on every machine, and a network of
-        few blocks is the beginning of the one with more: hidden state k of ``random-bert-384x12``
-        is the last hidden state of ``random-bert-384xk``.
-    folder : str
-        A folder with a configuration (for ``random-minilm``) and a tokenizer.
-    dtype : torch.dtype, default torch.float32
-        Type of the weights in memory.
-
-    Returns
-    -------
-    model, tokenizer
-
-    Raises
-    ------
-    ValueError
-        If the name is not of one of the two forms, or the width does not divide into heads.
+    ``random-minilm[:SEED]`` takes the configuration of that folder.  Every weight matrix and
+    embedding of ``random-bert-WIDTHxBLOCKS[:SEED]`` is drawn from N(0, 0.02^2), as before BERT's
+    training, by a generator of its own that is seeded with the seed and the tensor's name.  So the
+    weights are the same on every machine, and a network of few blocks is the beginning of the one
+    with more: hidden state k of ``random-bert-384x12`` is the last one of ``random-bert-384xk``.
     """
     from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 

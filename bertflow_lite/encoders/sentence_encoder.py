@@ -97,13 +97,6 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         -------
         SentenceEncoder
             Itself.
-
-        Raises
-        ------
-        ValueError
-            If a setting does not fit the model, or ``X`` is not a sequence of well-formed strings.
-        FileNotFoundError
-            If the model is not on this machine; the message says how to get it.
         """
         check_sentences(X)
         self.__dict__.pop("_of_the_fit", None)  # a new fit may be for another encoder
@@ -122,11 +115,6 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         -------
         ndarray, shape (n, dim), float32
             Row i is the embedding of ``X[i]``; a table after ``set_output``.
-
-        Raises
-        ------
-        ValueError, FileNotFoundError
-            As in `fit`.
         """
         texts = check_sentences(X)
         found: NDArray[np.float32] = self.open().encode(texts, self.layers)
@@ -138,13 +126,6 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         Returns
         -------
         Encoder or WordVectorEncoder
-
-        Raises
-        ------
-        ValueError
-            If a setting does not fit the model, or a saved pipeline was fitted with another.
-        FileNotFoundError
-            If the model is not on this machine.
         """
         given: Any = self.layers
         if isinstance(given, list):

@@ -23,7 +23,12 @@ from bertflow_lite.devices import (
     is_out_of_memory,
 )
 from bertflow_lite.encoders.cache import EmbeddingCache
-from bertflow_lite.encoders.models import LoadedModel, load_model
+from bertflow_lite.encoders.models import (
+    LoadedModel,
+    let_record,
+    load_model,
+    without_recorders,
+)
 from bertflow_lite.encoders.pooling import (
     LayerChoice,
     LayersArgument,
@@ -31,13 +36,12 @@ from bertflow_lite.encoders.pooling import (
     pool,
     resolve_layers,
 )
-from bertflow_lite.encoders.recording import let_record, without_recorders
 from bertflow_lite.encoders.trial import all_states, padding_token, try_model
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder, load_glove
 from bertflow_lite.files import cache_dir
 from bertflow_lite.text import check_sentences
 
-__all__ = ["Encoder", "HiddenStates", "load_encoder"]
+__all__ = ["Encoder", "load_encoder"]
 
 logger = logging.getLogger(__name__)
 Embeddings = NDArray[np.float32]
@@ -110,22 +114,12 @@ def load_encoder(
 
 
 class HiddenStates(NamedTuple):
-    """One batch of `Encoder.hidden_states`.
+    """One batch of `Encoder.hidden_states`; a mask is 1 for a token and 0 for padding."""
 
-    Attributes
-    ----------
-    rows : ndarray of int, shape (n,)
-        Which of the sentences these are.
-    ids, mask : Tensor, shape (n, tokens)
-        Their token ids; 1 for a token and 0 for padding.
-    states : tuple of Tensor, each of shape (n, tokens, dim)
-        The embedding layer's output and that of each block.
-    """
-
-    rows: NDArray[np.intp]
+    rows: NDArray[np.intp]  # which of the sentences these are
     ids: Tensor
     mask: Tensor
-    states: tuple[Tensor, ...]
+    states: tuple[Tensor, ...]  # each of shape (n, tokens, dim)
 
 
 class Encoder:
@@ -179,10 +173,7 @@ class Encoder:
         self.model = loaded.model
         self.tokenizer = loaded.tokenizer
         self.device: torch.device = next(loaded.model.parameters()).device
-        kept = cache_dir() / "trials" if cache else None
-        self._trial = try_model(
-            loaded.name, loaded.model, loaded.tokenizer, loaded.fingerprint, kept
-        )
+        self._trial = try_model(loaded.name, loaded.model, loaded.tokenizer, loaded.fingerprint)
         self.dim = self._trial.dim
         self.n_layers = self._trial.n_states - 1
         self.autocast = autocast_type(precision, self.device)
@@ -263,11 +254,6 @@ class Encoder:
         ndarray, shape (n, dim), float32
             Row i is the embedding of ``sentences[i]``.  For a list: a dict from each choice's
             label to such an array.
-
-        Raises
-        ------
-        ValueError
-            For unknown layers, or input that is not a sequence of well-formed strings.
         """
         texts = check_sentences(sentences)
         several = isinstance(layers, list)

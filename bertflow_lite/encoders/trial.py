@@ -8,123 +8,50 @@ length, together and each alone, show it in a moment.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-import json
-import logging
 from collections.abc import Sequence
-from importlib.metadata import version
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bertflow_lite.encoders.pooling import pad_tokens, pool
-from bertflow_lite.files import write_text
 
 __all__ = ["Trial", "all_states", "padding_token", "stated_limit", "try_model"]
 
-logger = logging.getLogger(__name__)
 SHORT = "It rained."
 LONG = "A man who had played the guitar all day put it on a chair, and the dog sat down beside it."
 MOST_TOKENS = 48
 # What models of images, sounds and pages read.
 NO_TEXT = ("pixel_values", "visual_feats", "input_features", "input_values", "bbox")
-FORMAT = 1  # part of the kept file's name: a change of what is tried must not read old files
-_known: dict[str, Trial] = {}
+_known: dict[tuple[str, type], Trial] = {}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Trial:
-    """What a model was found to do.
+    """What a model was found to do."""
 
-    Attributes
-    ----------
-    n_states : int
-        Hidden states: one more than blocks.
-    dim : int
-        Their width.
-    limit : int or None
-        Tokens that it takes at most; None where nothing says so.
-    mask : bool
-        Whether padding leaves a sentence's vector alone.  Where it does not, only sentences of
-        equal length may share a batch.
-    cls : str
-        Why the first token cannot stand for the sentence; empty if it can.
-    """
-
-    n_states: int
+    n_states: int  # one more than blocks
     dim: int
-    limit: int | None
-    mask: bool
-    cls: str
+    limit: int | None  # tokens that it takes at most; None where nothing says so
+    mask: bool  # whether padding leaves a vector alone; else only equal lengths share a batch
+    cls: str  # why the first token cannot stand for the sentence; empty if it can
 
 
-def try_model(
-    name: str, model: Any, tokenizer: Any, fingerprint: str, folder: Path | None = None
-) -> Trial:
-    """Try a model on two sentences, once for each fingerprint.
-
-    Parameters
-    ----------
-    name : str
-        What to call it in an error.
-    model, tokenizer
-        As `load_model` gives them.
-    fingerprint : str
-        What the outcome is remembered under, with the version of transformers.
-    folder : Path, optional
-        Where to remember it for other processes; None remembers it in this one only.
-
-    Returns
-    -------
-    Trial
-
-    Raises
-    ------
-    ValueError
-        If it is no text model, or does not fit its tokenizer: one sentence says what is wrong.
-    """
-    key = f"{fingerprint}-{type(model).__name__}-{version('transformers')}-v{FORMAT}"
-    if key in _known:
-        return _known[key]
-    path = None if folder is None else folder / f"{key}.json"
-    found = None
-    if path is not None:
-        try:
-            found = Trial(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):  # not there, or damaged: it is tried again
-            found = None
-    if found is None:
+def try_model(name: str, model: Any, tokenizer: Any, fingerprint: str) -> Trial:
+    """Try a model on two sentences, once a fingerprint; a ValueError says what is wrong with it."""
+    key = (fingerprint, type(model))
+    if key not in _known:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            found = _try(name, model, tokenizer)
-        if path is not None:
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_text(path, json.dumps(dataclasses.asdict(found)))
-            except OSError:  # the cache of vectors warns of the same folder
-                logger.debug("the trial of %s cannot be kept in %s", name, path.parent)
-    _known[key] = found
-    return found
+            _known[key] = _try(name, model, tokenizer)
+    return _known[key]
 
 
 def all_states(model: Any, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-    """Give every hidden state of a batch.
+    """Give every hidden state of a batch, each of shape (batch, tokens, dim).
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-    ids, mask : Tensor of int, shape (batch, tokens)
-
-    Returns
-    -------
-    tuple of Tensor, each of shape (batch, tokens, dim)
-
-    Raises
-    ------
-    RuntimeError
-        If the model gives none, as one does that was taken to another process piece by piece.
+    RuntimeError if there are none, as of a model taken to another process piece by piece.
     """
     states = model(input_ids=ids, attention_mask=mask, output_hidden_states=True).get(
         "hidden_states"

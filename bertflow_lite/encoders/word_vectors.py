@@ -16,7 +16,7 @@ from bertflow_lite.encoders.models import packaged_path
 from bertflow_lite.encoders.pooling import layer_label
 from bertflow_lite.text import check_sentences, split_words
 
-__all__ = ["WordVectorEncoder", "load_glove"]
+__all__ = ["WordVectorEncoder"]
 
 
 class WordVectorEncoder:
@@ -87,17 +87,7 @@ class WordVectorEncoder:
 
 @lru_cache(maxsize=1)
 def load_glove() -> WordVectorEncoder:
-    """Load GloVe 6B, 50-d, 400,000 words, from its package.
-
-    Returns
-    -------
-    WordVectorEncoder
-
-    Raises
-    ------
-    FileNotFoundError
-        If the package is not installed; the message has the pip command.
-    """
+    """Load GloVe 6B, 50-d, 400,000 words, from its package."""
     import pandas as pd
 
     folder = packaged_path("glove")

@@ -33,17 +33,10 @@ Matrix = NDArray[np.float64]
 
 
 def dense_modules(calibrator: Any) -> list[Dense]:
-    """Give modules that together map vectors as the fitted calibrator does, in float32.
+    """Give frozen modules that together map vectors as a fitted calibrator or pipeline, in float32.
 
-    Parameters
-    ----------
-    calibrator : fitted calibrator, or Pipeline of such
-
-    Returns
-    -------
-    list of Dense
-        Frozen.  Linear calibrators need two each; a flow needs three for each coupling and two
-        more, each with up to 2 (dim + 2 width) dim weights.
+    Linear calibrators need two each; a flow needs three for each coupling and two more, each with
+    up to 2 (dim + 2 width) dim weights.
     """
     modules: list[Dense] = []
     for step in calibrators_of(calibrator):

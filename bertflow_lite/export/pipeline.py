@@ -137,13 +137,6 @@ def load(
     Pipeline or calibrator
         Gives the same vectors as what was saved, bit for bit on the same machine.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it was cut or changed, or is none of ours.
-
     Examples
     --------
     >>> import tempfile
@@ -172,7 +165,6 @@ def read_about(path: str | os.PathLike[str]) -> dict[str, Any]:
     Parameters
     ----------
     path : str or path
-        The file.
 
     Returns
     -------

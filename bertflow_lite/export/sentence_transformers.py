@@ -58,11 +58,10 @@ def to_sentence_transformer(
 
     Raises
     ------
-    ImportError
-        If sentence-transformers 6 or later is not installed.
-    ValueError
-        If the encoder is no transformer, or one that sentence-transformers runs otherwise (which
-        is tried on two sentences); if the calibrator is not fitted, or of another width.
+    ImportError, ValueError
+        If sentence-transformers 6 or later is not installed; if the encoder is no transformer, or
+        one that sentence-transformers runs otherwise (which is tried on two sentences); if the
+        calibrator is not fitted, or of another width.
 
     Examples
     --------

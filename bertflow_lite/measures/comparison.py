@@ -29,16 +29,7 @@ CALIBRATORS = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """A pair's cosine in one space, and where it stands among random pairs there.
-
-    Attributes
-    ----------
-    space : str
-        The calibrator's label.
-    cosine : float
-    percentile : float
-        Share of random background pairs with a lower cosine, 0 to 100.
-    """
+    """A pair's cosine in one space, and its percentile (0 to 100) among random background pairs."""
 
     space: str
     cosine: float
@@ -78,11 +69,6 @@ class PairComparer:
             z = vectors if model is None else model.fit_transform(vectors)
             self._fitted[label] = model
             self._scale[label] = np.sort(cosine(z[one], z[two]))
-
-    @property
-    def spaces(self) -> tuple[str, ...]:
-        """The labels, in order."""
-        return tuple(self._fitted)
 
     def transform(self, space: str, vectors: ArrayLike) -> Any:
         """Map raw embeddings into one of the spaces."""

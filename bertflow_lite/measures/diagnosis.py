@@ -114,12 +114,6 @@ def diagnose(
     -------
     Diagnosis
 
-    Raises
-    ------
-    ValueError
-        If there are fewer than 24 different sentences, a value is not finite, the seed is negative,
-        or the calibrator refuses the data.
-
     Examples
     --------
     A cloud far from the origin, which standardizing brings back to it:

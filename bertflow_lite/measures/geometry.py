@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class MeanCosine:
-    """Mean cosine over pairs of different rows, with an interval.
+    """Mean cosine over pairs of different rows, with a 95 % interval.
 
     Attributes
     ----------
@@ -47,21 +47,18 @@ class MeanCosine:
         Ends of the interval; the function that gave it says what it speaks of.
     n_pairs : int
         Pairs that the estimate averages.
-    confidence : float
-        0.95 for a 95 % interval.
     """
 
     estimate: float
     low: float
     high: float
     n_pairs: int
-    confidence: float
 
     def __str__(self) -> str:
         return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}] ({self.n_pairs:,} pairs)"
 
 
-def mean_cosine(x: ArrayLike, *, confidence: float = 0.95) -> MeanCosine:
+def mean_cosine(x: ArrayLike) -> MeanCosine:
     """Mean cosine over all n (n - 1) / 2 pairs of different rows, exactly, without forming them.
 
     With unit rows u_i and their sum s, the sum over ordered pairs i != j of u_i . u_j is
@@ -75,17 +72,10 @@ def mean_cosine(x: ArrayLike, *, confidence: float = 0.95) -> MeanCosine:
     ----------
     x : array-like or torch tensor, shape (n >= 3, dim)
         Embeddings. A zero row has cosine 0 with everything.
-    confidence : float, default 0.95
-        Between 0 and 1.
 
     Returns
     -------
     MeanCosine
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than three rows, a value is not finite, or `confidence` is out of range.
 
     Examples
     --------
@@ -99,11 +89,11 @@ def mean_cosine(x: ArrayLike, *, confidence: float = 0.95) -> MeanCosine:
     # Without row i: the sum over ordered pairs loses 2 (u_i . s - u_i . u_i).
     without = (ordered - 2 * (unit @ total - squares)) / ((n - 1) * (n - 2))
     error = np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum())
-    return _with_interval(ordered / (n * (n - 1)), error, n * (n - 1) // 2, confidence)
+    return _with_interval(ordered / (n * (n - 1)), error, n * (n - 1) // 2)
 
 
 def sampled_mean_cosine(
-    x: ArrayLike, *, n_pairs: int = 10_000, confidence: float = 0.95, random_state: int = 0
+    x: ArrayLike, *, n_pairs: int = 10_000, random_state: int = 0
 ) -> MeanCosine:
     """Mean cosine of random pairs, the usual way to measure anisotropy (Ethayarajh 2019).
 
@@ -117,19 +107,12 @@ def sampled_mean_cosine(
         Embeddings.
     n_pairs : int, default 10,000
         Pairs to draw, at least 2.
-    confidence : float, default 0.95
-        Between 0 and 1.
     random_state : int, default 0
         Seed of the draws.
 
     Returns
     -------
     MeanCosine
-
-    Raises
-    ------
-    ValueError
-        As `mean_cosine`, or if `n_pairs` is below 2.
     """
     unit = unit_rows(_rows(x, least=2))
     if n_pairs < 2:
@@ -139,7 +122,7 @@ def sampled_mean_cosine(
     second = (first + rng.integers(1, len(unit), size=n_pairs)) % len(unit)
     cosines = np.einsum("ij,ij->i", unit[first], unit[second])
     error = cosines.std(ddof=1) / np.sqrt(n_pairs)
-    return _with_interval(cosines.mean(), error, n_pairs, confidence)
+    return _with_interval(cosines.mean(), error, n_pairs)
 
 
 def singular_values(x: ArrayLike, *, center: bool = True) -> Floats:
@@ -182,11 +165,6 @@ def effective_rank(singular: ArrayLike) -> float:
     float
         From 1 to dim.
 
-    Raises
-    ------
-    ValueError
-        For a negative value, or when all are zero.
-
     Examples
     --------
     >>> round(effective_rank([2.0, 2.0, 2.0]), 6), round(effective_rank([5.0, 0.0, 0.0]), 6)
@@ -219,11 +197,6 @@ def iso_score(x: ArrayLike) -> float:
     -------
     float
         From 0 to 1.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two rows or columns, or all rows are equal.
 
     Examples
     --------
@@ -330,11 +303,6 @@ def frequency_shares(
     -------
     FrequencyShares
 
-    Raises
-    ------
-    ValueError
-        If the lengths differ, a side is constant, or `n_directions` is below 1.
-
     Examples
     --------
     The first direction is the frequency itself, the second has nothing of it:
@@ -384,8 +352,6 @@ def _directions(rows: Floats, center: bool) -> tuple[Floats, Floats]:
     return variances.clip(0.0), directions  # rounding can lead just below 0
 
 
-def _with_interval(mean: float, error: float, n_pairs: int, confidence: float) -> MeanCosine:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; it must lie between 0 and 1, as in 0.95.")
-    m, half = float(mean), float(norm.ppf((1 + confidence) / 2) * error)
-    return MeanCosine(m, m - half, m + half, n_pairs, confidence)
+def _with_interval(mean: float, error: float, n_pairs: int) -> MeanCosine:
+    m, half = float(mean), float(norm.ppf(0.975) * error)
+    return MeanCosine(m, m - half, m + half, n_pairs)

@@ -12,7 +12,8 @@ ways, and they differ by far more than most methods do, so a score here always s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -73,15 +74,6 @@ class StsScore:
             f"(Spearman x 100; {self.n_pairs} pairs, {len(self.by_subset)} subsets)"
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the numbers as a dictionary that JSON can hold.
-
-        Returns
-        -------
-        dict
-        """
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Interval:
@@ -129,11 +121,6 @@ def pair_cosines(pairs: SentencePairs, embeddings: ArrayLike) -> Floats:
     -------
     ndarray of float64, shape (n_pairs,)
 
-    Raises
-    ------
-    ValueError
-        If the number of rows is wrong, or a row is not finite.
-
     Examples
     --------
     >>> from bertflow_lite import load_sts
@@ -165,11 +152,6 @@ def score_sts(pairs: SentencePairs, embeddings: ArrayLike) -> StsScore:
     -------
     StsScore
 
-    Raises
-    ------
-    ValueError
-        If the number of rows is wrong, a row is not finite, or a correlation is undefined.
-
     Examples
     --------
     >>> from bertflow_lite import load_sts
@@ -196,11 +178,6 @@ def score_similarities(pairs: SentencePairs, similarities: ArrayLike) -> StsScor
     Returns
     -------
     StsScore
-
-    Raises
-    ------
-    ValueError
-        If the number of values is wrong, one is not finite, or a correlation is undefined.
 
     Examples
     --------
@@ -261,11 +238,6 @@ def bootstrap_interval(
     Returns
     -------
     Interval
-
-    Raises
-    ------
-    ValueError
-        As `score_similarities`, or if an option is out of range.
 
     Examples
     --------
@@ -343,11 +315,6 @@ def pair_scorer(
         For ``scoring=`` of `GridSearchCV` and its like; any fitted transformer or pipeline can be
         scored.  It can be pickled, so that ``n_jobs`` works.
 
-    Raises
-    ------
-    ValueError
-        If the number of rows is not that of the sentences.
-
     Examples
     --------
     The search fits on sentences without labels; ``cv=[(rows, rows)]`` means: on all of them.
@@ -372,25 +339,27 @@ def pair_scorer(
             f"there are {len(embeddings)} embeddings, but {len(pairs)} pairs have "
             f"{2 * len(pairs)} sentences. Encode pairs.sentences."
         )
+    _check_aggregation(aggregation)
+    return partial(_score_estimator, pairs=pairs, embeddings=embeddings, aggregation=aggregation)
+
+
+def _score_estimator(
+    estimator: Any,
+    X: Any = None,
+    y: Any = None,
+    *,
+    pairs: SentencePairs,
+    embeddings: Any,
+    aggregation: Aggregation,
+) -> float:
+    """Score a fitted transformer on the pairs; what a search passes beside it is of no use."""
+    scores = score_sts(pairs, np.asarray(estimator.transform(embeddings)))
+    return float(getattr(scores, aggregation))
+
+
+def _check_aggregation(aggregation: str) -> None:
     if aggregation not in ("all", "mean", "wmean"):
         raise ValueError(f"aggregation is {aggregation!r}; it must be 'all', 'mean' or 'wmean'.")
-    return _PairScorer(pairs, embeddings, aggregation)
-
-
-class _PairScorer:
-    """A scorer as scikit-learn's searches take it; a class, so that it can be pickled."""
-
-    def __init__(self, pairs: SentencePairs, embeddings: Any, aggregation: Aggregation) -> None:
-        self.pairs = pairs
-        self.embeddings = embeddings
-        self.aggregation = aggregation
-
-    def __repr__(self) -> str:
-        return f"pair_scorer({self.pairs!r}, aggregation={self.aggregation!r})"
-
-    def __call__(self, estimator: Any, X: Any = None, y: Any = None) -> float:
-        scores = score_sts(self.pairs, np.asarray(estimator.transform(self.embeddings)))
-        return float(getattr(scores, self.aggregation))
 
 
 def _bootstrap(
@@ -401,8 +370,7 @@ def _bootstrap(
     confidence: float,
     random_state: int | np.random.Generator | None,
 ) -> Interval:
-    if aggregation not in ("all", "mean", "wmean"):
-        raise ValueError(f"aggregation is {aggregation!r}; it must be 'all', 'mean' or 'wmean'.")
+    _check_aggregation(aggregation)
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it must lie between 0 and 1, as in 0.95.")
     if n_resamples < 1:
@@ -433,20 +401,7 @@ def resample(
     """Draw rows anew with replacement, as many as there are, some resamples at a time.
 
     Every bootstrap here draws by it, so that memory has a bound and a seed means the same draws.
-
-    Parameters
-    ----------
-    rows : ndarray of int, shape (n,)
-        What to draw from.
-    n_resamples : int
-        How many resamples to draw in all.
-    rng : numpy Generator
-        Where the draws come from.
-
-    Yields
-    ------
-    slice, ndarray of int, shape (some, n)
-        Which of the resamples these are, and their rows.
+    Gives which of the resamples these are, and their rows, shape (some, n).
     """
     step = max(1, _CELLS // len(rows))
     for start in range(0, n_resamples, step):

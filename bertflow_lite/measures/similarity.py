@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
+from bertflow_lite.calibrators.base import check_whole
 from bertflow_lite.devices import to_numpy
 
-__all__ = [
-    "Floats",
-    "as_rows",
-    "as_values",
-    "auc",
-    "cosine",
-    "nearest",
-    "rank_correlation",
-    "spearman",
-]
+__all__ = ["auc", "cosine", "nearest", "spearman"]
 
 Floats = NDArray[np.float64]
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
@@ -38,11 +29,6 @@ def cosine(a: ArrayLike, b: ArrayLike) -> Floats:
     -------
     ndarray of float64, shape (n,)
         Values from -1 to 1. A zero vector has no direction; its cosine is 0 by convention.
-
-    Raises
-    ------
-    ValueError
-        If the shapes differ, or a row holds NaN or infinity.
 
     Examples
     --------
@@ -76,8 +62,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
     Raises
     ------
     ValueError
-        If the lengths differ, a value is NaN or infinite, or the correlation is undefined
-        because one side is constant (or has fewer than two values).
+        If the lengths differ, a value is not finite, or one side is constant, which has no order.
 
     Examples
     --------
@@ -119,11 +104,6 @@ def auc(labels: ArrayLike, scores: ArrayLike) -> float:
     float
         From 0 to 100.
 
-    Raises
-    ------
-    ValueError
-        If lengths differ, a score is not finite, or the labels are not both 0 and 1.
-
     Examples
     --------
     >>> auc([0, 0, 1, 1], [0.1, 0.6, 0.5, 0.9])  # of four comparisons, one is wrong
@@ -141,23 +121,7 @@ def auc(labels: ArrayLike, scores: ArrayLike) -> float:
 
 
 def rank_correlation(x: Floats, y: Floats) -> Floats:
-    """Spearman along the last axis, for any number of rows.
-
-    Parameters
-    ----------
-    x, y : ndarray, shape (..., n)
-        Values to compare.
-
-    Returns
-    -------
-    ndarray of float64, shape (...)
-        From -1 to 1; NaN where one side is constant.
-
-    Examples
-    --------
-    >>> rank_correlation(np.array([[1, 2, 3], [3, 2, 1]]), np.array([4, 5, 6])).round(6)
-    array([ 1., -1.])
-    """
+    """Spearman along the last axis, for any number of rows; NaN where one side is constant."""
     ranks_x, ranks_y = rankdata(x, axis=-1), rankdata(y, axis=-1)
     middle = (x.shape[-1] + 1) / 2  # the mean of the ranks 1..n, ties or not
     ranks_x, ranks_y = ranks_x - middle, ranks_y - middle
@@ -178,29 +142,7 @@ def unit_rows(rows: Floats) -> Floats:
 
 
 def as_rows(values: ArrayLike, what: str) -> Floats:
-    """Return embeddings as a float64 array.
-
-    Parameters
-    ----------
-    values : array-like or torch tensor, shape (n, dim)
-        Embeddings of any type.
-    what : str
-        What to call them in an error.
-
-    Returns
-    -------
-    ndarray of float64, shape (n, dim)
-
-    Raises
-    ------
-    ValueError
-        If they are not 2-D, or a value is not finite.
-
-    Examples
-    --------
-    >>> as_rows([[1, 2]], "the vectors")
-    array([[1., 2.]])
-    """
+    """Return embeddings, shape (n, dim), in float64; ValueError if a value is not finite."""
     rows = to_numpy(values, what).astype(np.float64)
     if rows.ndim != 2:
         raise ValueError(f"Embeddings are a 2-d array, a row each; {what} has shape {rows.shape}.")
@@ -214,29 +156,7 @@ def as_rows(values: ArrayLike, what: str) -> Floats:
 
 
 def as_values(values: ArrayLike, what: str) -> Floats:
-    """Return values as a float64 array.
-
-    Parameters
-    ----------
-    values : array-like or torch tensor, shape (n,)
-        Values of any type.
-    what : str
-        What to call them in an error.
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
-
-    Raises
-    ------
-    ValueError
-        If they are not 1-D, or a value is not finite.
-
-    Examples
-    --------
-    >>> as_values([1, 2], "the scores")
-    array([1., 2.])
-    """
+    """Return values, shape (n,), in float64; ValueError if one is not finite."""
     array = to_numpy(values, what).astype(np.float64)
     if array.ndim != 1:
         raise ValueError(f"{what} must be a 1-d array, but has shape {array.shape}.")
@@ -267,12 +187,6 @@ def nearest(
     cosines : ndarray of float32, shape (m, top)
         Their cosines, from -1 to 1; a zero vector has cosine 0 with everything.
 
-    Raises
-    ------
-    ValueError
-        If the widths differ, a value is not finite, the input is sparse or no numbers, or ``top``
-        is no whole number from 1 up.
-
     Examples
     --------
     >>> nearest([[1.0, 0.0]], [[0.0, 1.0], [2.0, 0.1], [1.0, 1.0]], top=2)[0]
@@ -280,12 +194,7 @@ def nearest(
     """
     from sklearn.neighbors import NearestNeighbors
 
-    try:
-        top = operator.index(top)
-    except TypeError:
-        raise ValueError(f"top is {top!r}; give a whole number, such as 10.") from None
-    if top < 1:
-        raise ValueError(f"top is {top}; ask for at least 1.")
+    top = check_whole("top", top, 1)
     asked, pool = to_numpy(queries, "queries"), to_numpy(candidates, "candidates")
     if asked.ndim != 2 or pool.ndim != 2 or asked.shape[1] != pool.shape[1]:
         raise ValueError(

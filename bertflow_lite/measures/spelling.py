@@ -31,15 +31,7 @@ from bertflow_lite.measures.scores import Interval, interval_ends, resample
 from bertflow_lite.measures.similarity import Floats, as_values, spearman
 from bertflow_lite.text import check_sentences, split_words
 
-__all__ = [
-    "NEAR",
-    "UNITS",
-    "LexicalScore",
-    "edit_distances",
-    "lexical_similarities",
-    "score_lexical",
-    "word_counts",
-]
+__all__ = ["UNITS", "LexicalScore", "edit_distances", "lexical_similarities", "score_lexical"]
 
 NEAR = 4
 """The largest edit distance of the pairs that the paper's Figure 2 highlights."""
@@ -123,12 +115,6 @@ def score_lexical(
     Returns
     -------
     LexicalScore
-
-    Raises
-    ------
-    ValueError
-        If a length is wrong, a value is not finite, or a correlation is undefined because all
-        values of one side are the same.
     """
     columns = {
         "similarity": as_values(similarities, "similarities"),
@@ -189,23 +175,7 @@ def lexical_similarities(
 
 
 def word_counts(pairs: SentencePairs) -> Floats:
-    """Count the words of each pair's longer sentence.
-
-    Parameters
-    ----------
-    pairs : SentencePairs
-        The pairs; words are what blanks stand between.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_pairs,)
-
-    Examples
-    --------
-    >>> from bertflow_lite.datasets.sts import load_sts
-    >>> word_counts(load_sts("mini-sts").select([0, 1, 2])).shape
-    (3,)
-    """
+    """Count the words of each pair's longer sentence; words are what blanks stand between."""
     both = zip(pairs.sentences1, pairs.sentences2, strict=True)
     return np.array([max(len(a.split()), len(b.split())) for a, b in both], dtype=np.float64)
 
@@ -285,11 +255,6 @@ def edit_distances(
     -------
     ndarray of float64, shape (n,)
         In units (whole numbers), or from 0 to 1.
-
-    Raises
-    ------
-    ValueError
-        If the lengths differ, the unit is unknown, or wordpieces lack their tokenizer.
 
     Examples
     --------

@@ -77,7 +77,7 @@ def test_a_run_is_stored_where_the_book_reads_it(
     ("arguments", "says"),
     [
         (["--model", "minlm"], "Did you mean 'minilm'"),
-        (["--model", "glove", "--data", "stbs"], "Did you mean stsb"),
+        (["--model", "glove", "--data", "stbs"], "Did you mean 'stsb'"),
         (["--model", "glove", "--calibrate", "wite"], "Did you mean 'whiten'"),
         (["--model", "glove", "--calibrate", "flow:papr"], "Did you mean 'paper'"),
         (["--model", "glove", "--fit-on", "dev"], "must be target, train or test"),

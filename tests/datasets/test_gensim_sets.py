@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import pearsonr
 
-from bertflow_lite.datasets.gensim_sets import LeeDocuments, gensim_file, load_lee
-
-FILES = ("lee.cor", "lee_background.cor", "similarities0-1.txt")
+from bertflow_lite.datasets.gensim_sets import (
+    WORD_SETS,
+    LeeDocuments,
+    gensim_file,
+    load_lee,
+    load_word_pairs,
+)
 
 needs_gensim = pytest.mark.skipif(
     importlib.util.find_spec("gensim") is None, reason="gensim is not installed"
 )
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Give a copy of the three files, to be spoilt."""
-    for name in FILES:
-        shutil.copy(gensim_file(name), tmp_path / name)
-    return tmp_path
 
 
 @pytest.fixture
@@ -58,7 +52,7 @@ def test_pairs_and_ratings_belong_together(lee: LeeDocuments) -> None:
     assert (first < second).all()
     for i in (0, 48, 49, 1224):
         assert lee.ratings[i] == lee.similarities[first[i], second[i]]
-    rows = [line.split() for line in gensim_file(FILES[2]).open()]
+    rows = [line.split() for line in gensim_file("similarities0-1.txt").open()]
     assert lee.ratings[0] == float(rows[0][1]) and lee.ratings[-1] == float(rows[48][49])
 
 
@@ -80,35 +74,11 @@ def test_shared_words_go_with_the_ratings(lee: LeeDocuments) -> None:
 
 
 @needs_gensim
-def test_the_fingerprint_is_the_same_from_a_folder(lee: LeeDocuments, folder: Path) -> None:
-    copy = load_lee(folder)
-    assert (lee.source, copy.source) == ("the package gensim", "folder")
-    assert copy.fingerprint == lee.fingerprint
-
-
-@needs_gensim
-@pytest.mark.parametrize(
-    ("file", "change", "message"),
-    [
-        ("lee.cor", lambda text: text[:5000], r"lee\.cor has \d+ documents instead of 50"),
-        ("lee_background.cor", lambda text: text + b"\nmore", "301 documents instead of 300"),
-        ("similarities0-1.txt", lambda text: text[:4000], r"0-1\.txt, line \d+: 50 numbers"),
-        ("similarities0-1.txt", lambda text: text.replace(b"0.3", b"x", 1), r"line 1: 50 numbers"),
-        ("similarities0-1.txt", lambda text: text.replace(b"0.3", b"3", 1), r"line 1: 50 numbers"),
-        ("similarities0-1.txt", lambda text: text[: text.rindex(b"\n", 0, -5) + 1], "49 rows"),
-    ],
-)
-def test_a_damaged_file_is_named(folder: Path, file: str, change, message: str) -> None:  # type: ignore[no-untyped-def]
-    (folder / file).write_bytes(change((folder / file).read_bytes()))
-    with pytest.raises(ValueError, match=message):
-        load_lee(folder)
-
-
-@needs_gensim
-def test_a_missing_file_is_named(folder: Path) -> None:
-    (folder / "lee.cor").unlink()
-    with pytest.raises(FileNotFoundError, match=r"has no lee\.cor.*pip install --no-deps gensim"):
-        load_lee(folder)
+@pytest.mark.parametrize("name", WORD_SETS)
+def test_word_pairs_have_their_official_number(name: str) -> None:
+    pairs = load_word_pairs(name)
+    assert len(pairs) == len(pairs.words1) == len(pairs.words2) == WORD_SETS[name][1]
+    assert 0 <= pairs.ratings.min() < 1 < 9 < pairs.ratings.max() <= 10
 
 
 def test_without_gensim_the_command_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,9 +107,6 @@ def test_log_frequency_of_known_and_unknown_words():
     [
         (lambda: count_words([]), "no word"),
         (lambda: count_words(["a"], keep=0), "keep is 0"),
-        (lambda: WordCounts(("a",), np.array([1, 2]), 3, ""), "1 words and 2 counts"),
-        (lambda: WordCounts(("a", "a"), np.array([2, 1]), 3, ""), "twice"),
-        (lambda: WordCounts(("a", "b"), np.array([1, 2]), 3, ""), "fall"),
         (lambda: mean_log_frequency(["1 + 1"], load_word_counts()), "sentence 0 .* has no word"),
     ],
 )

@@ -21,7 +21,6 @@ from bertflow_lite.encoders import models as packaged_models
 from bertflow_lite.encoders.models import (
     PACKAGED_MODELS,
     PackagedModel,
-    ProjectModel,
     SplitModel,
     list_models,
     load_model,
@@ -170,9 +169,9 @@ def test_a_package_that_is_not_installed_comes_with_its_command(monkeypatch):
 
 
 def test_a_project_model_that_is_missing_says_what_to_do(monkeypatch):
-    gone = ProjectModel("models/no-such-model-here", "a test")
+    gone = models.PackagedModel("models/no-such-model-here", "a test")
     monkeypatch.setitem(PACKAGED_MODELS, "mini-bert", gone)
-    with pytest.raises(FileNotFoundError, match=r"missing from this copy.*install bertflow-lite"):
+    with pytest.raises(FileNotFoundError, match=r"is not here.*install bertflow-lite"):
         load_model("mini-bert")
     status = {entry.name: entry for entry in list_models()}["mini-bert"]
     assert not status.found and "data/models/no-such-model-here" in status.where

@@ -101,14 +101,4 @@ def test_it_is_made_once_for_a_fingerprint(tiny_bert_folder, own_cache, monkeypa
     first = Encoder(loaded, max_length=24)
     Encoder(load_model(tiny_bert_folder, device="cpu"), max_length=24)
     assert len(made) == 1
-    monkeypatch.setattr(trial, "_known", {})  # another process
-    assert Encoder(loaded, max_length=24)._trial == first._trial and len(made) == 1
-    (kept,) = (own_cache / "trials").iterdir()
-    kept.write_text("{")
-    monkeypatch.setattr(trial, "_known", {})
-    assert Encoder(loaded, max_length=24)._trial == first._trial and len(made) == 2
-
-
-def test_without_cache_it_is_remembered_in_the_process_only(tiny_bert_folder, own_cache, forget):
-    Encoder(load_model(tiny_bert_folder, device="cpu"), max_length=24, cache=False)
-    assert len(trial._known) == 1 and not own_cache.exists()
+    assert Encoder(loaded, max_length=24)._trial is first._trial

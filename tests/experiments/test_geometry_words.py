@@ -79,21 +79,6 @@ def test_score_is_spearman_of_cosines(words):
     assert score_word_pairs(pairs, a, b) == pytest.approx(expected)
 
 
-def test_load_word_pairs_from_a_file(tmp_path):
-    path = tmp_path / "words.tsv"
-    path.write_text("# a comment\ntiger\tcat\t7.35\n\nFBI\tfingerprint\t6.94\n")
-    pairs = load_word_pairs("WordSim-353", path)
-    assert (pairs.name, pairs.words1, pairs.words2) == (
-        "wordsim353", ("tiger", "FBI"), ("cat", "fingerprint"),
-    )  # fmt: skip
-    assert pairs.ratings.tolist() == [7.35, 6.94]
-    path.write_text("tiger cat 7.35\n")
-    with pytest.raises(ValueError, match=r"words\.tsv, line 1"):
-        load_word_pairs("wordsim353", path)
-    with pytest.raises(ValueError, match="no word set 'men'"):
-        load_word_pairs("men")
-
-
 def test_without_gensim_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(FileNotFoundError, match="pip install --no-deps gensim"):

@@ -374,7 +374,7 @@ def test_every_experiment_can_be_imported() -> None:
         (["figure", "3", "--model", "glove"], "there are 1, 2"),
         (["table", "1", "--model", "glove"], "word vectors"),
         (["table", "2", "--model", "minlm"], "Did you mean 'minilm'"),
-        (["table", "2", "--model", "glove", "--data", "stbs"], "Did you mean stsb"),
+        (["table", "2", "--model", "glove", "--data", "stbs"], "Did you mean 'stsb'"),
         (["table", "2", "--model", "glove", "--model", "minilm"], "about one model"),
         (["table", "2", "--model", "glove", "--out", "x.html"], "the ending must be"),
         (["figure", "1", "--model", "glove", "--out", "x.md"], "the ending must be"),

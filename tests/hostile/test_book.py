@@ -99,7 +99,7 @@ def test_without_the_packaged_models_a_cell_says_what_to_install(
 def test_without_its_own_model_a_cell_says_what_to_do(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packaged_models.ProjectModel, "path", lambda self: None)
+    monkeypatch.setattr(packaged_models.PackagedModel, "path", lambda self: None)
     expected = refuses(FileNotFoundError, "mini-bert", "install bertflow-lite again")
     must(expected, lambda: bf.load_encoder("mini-bert"), workplace)
 

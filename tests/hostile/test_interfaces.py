@@ -88,7 +88,7 @@ MISTAKES: dict[str, tuple[str, tuple[str, ...]]] = {
     "empty-model": ("fit s.txt --out o.safetensors --model ''", ("name is empty", "minilm")),
     "model-is-a-file": ("fit s.txt --out o.safetensors --model file", ("'file'", "not a folder")),
     "model-is-another-folder": ("fit s.txt --out o.safetensors --model thesis", ("thesis", "complete")),
-    "unknown-set": (f"sts {M} --data stsc", ("'stsc'", "Did you mean stsb")),
+    "unknown-set": (f"sts {M} --data stsc", ("'stsc'", "Did you mean 'stsb'")),
     "unknown-split": (f"sts {M} --data mini-sts --split dev", ("no split 'dev'", "test")),
     "set-not-here": (f"sts {M} --data stsb", ("stsb", "not found", "--download")),
     "no-set": (f"sts {M} --data ,", ("','", "names nothing")),
