@@ -115,11 +115,18 @@ Name = Annotated[str | None, typer.Option(help="Name of the stored run; default:
 Store = Annotated[bool, typer.Option(help="Store the run as data/results/tableN/NAME.json.")]
 
 
-@app.command()
-def table(
-    number: Annotated[int, typer.Argument(help="1, 2, 3, 4, 5, 6 or 8, as in the paper.")],
+@app.command("figure", help="Measure what one of the paper's figures shows, and draw it.")
+@app.command("table", help="Run one of the paper's tables on a model, beside the paper's numbers.")
+def run_one(
+    context: typer.Context,
+    number: Annotated[
+        int, typer.Argument(help="As in the paper: tables 1, 2, 3, 4, 5, 6 or 8, figures 1 or 2.")
+    ],
     model: Models,
-    seeds: common.Seeds = 3,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Flows fitted, with seeds 0, 1, ...; default: 3, in a figure 1."),
+    ] = None,
     layers: MoreLayers = [],  # noqa: B006 (typer copies it)
     data: SomeSets = None,
     max_length: common.MaxLength = 64,
@@ -129,40 +136,20 @@ def table(
     name: Name = None,
     store: Store = True,
     resume: common.Resume = True,
-    out: Annotated[Path | None, typer.Option(help="Write the table: .json, .md, .tex.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write it: .json; a table .md, .tex; a figure .html (interactive)."),
+    ] = None,
     as_json: common.AsJson = False,
     download: common.Download = False,
     progress: common.Progress = True,
 ) -> None:
-    """Run one of the paper's tables on a model, beside the paper's numbers."""
+    """Run one experiment; the command's name says whether it is a table or a figure."""
     options = dict(locals()) | {"strict": True}
     with clear_errors():
-        _run_one("table", options.pop("number"), options)
-
-
-@app.command()
-def figure(
-    number: Annotated[int, typer.Argument(help="1 or 2, as in the paper.")],
-    model: Models,
-    seeds: common.Seeds = 1,
-    layers: MoreLayers = [],  # noqa: B006
-    data: SomeSets = None,
-    max_length: common.MaxLength = 64,
-    device: common.Device = None,
-    threads: common.Threads = None,
-    nli_sentences: NliSentences = None,
-    name: Name = None,
-    store: Store = True,
-    resume: common.Resume = True,
-    out: Annotated[Path | None, typer.Option(help="Write it: .html (interactive), .json.")] = None,
-    as_json: common.AsJson = False,
-    download: common.Download = False,
-    progress: common.Progress = True,
-) -> None:
-    """Measure what one of the paper's figures shows on a model, and draw it."""
-    options = dict(locals()) | {"strict": True}
-    with clear_errors():
-        _run_one("figure", options.pop("number"), options)
+        kind = str(options.pop("context").info_name)
+        options["seeds"] = seeds or (3 if kind == "table" else 1)
+        _measure(kind, options.pop("number"), options)
 
 
 @app.command(name="all")
@@ -196,7 +183,7 @@ def run_all(
         typer.echo(f"\n== {label}: {experiment.title}\n")
         try:
             with clear_errors():
-                _run_one(experiment.kind, experiment.number, options)
+                _measure(experiment.kind, experiment.number, options)
         except typer.Exit as ended:
             if ended.exit_code != 1:
                 raise
@@ -206,7 +193,7 @@ def run_all(
         raise typer.Exit(1)
 
 
-def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
+def _measure(kind: str, number: int, options: dict[str, Any]) -> None:
     """Run one experiment; `options` are the command's, ``strict`` where it must fit them all."""
     from bertflow_lite.experiments.runs import store_run
     from bertflow_lite.files import write_text
@@ -359,8 +346,7 @@ def ablation(
         from bertflow_lite.datasets.sts import load_sts
         from bertflow_lite.experiments import ablation as runs
         from bertflow_lite.experiments import ablation_summary as summary
-        from bertflow_lite.experiments.resume import KeptResults, no_keep
-        from bertflow_lite.experiments.runs import load_run, provenance
+        from bertflow_lite.experiments.runs import KeptResults, load_run, no_keep, provenance
         from bertflow_lite.experiments.scoring import RunOptions
 
         if compare is not None:

@@ -232,19 +232,11 @@ def run_ablation(
             for variant in variants:
                 random = variant.seeded or fit_rows is not None
                 for seed in range(options.seeds if random else 1):
-                    key = f"{name}/{label}/{variant.key}/{seed}"
                     one = functools.partial(compute, variant, seed, name, label, fitted, scored)
-                    row = {
-                        "start": variant.start,
-                        "part": variant.part,
-                        "change": variant.change,
-                        "layers": label,
-                        "data": name,
-                        "fit_on": fit_on,
-                        "seed": seed,
-                    } | options.keep(key, one)
-                    logger.info("%s: %s", key, row["spearman"])
-                    rows.append(row)
+                    what = {"start": variant.start, "part": variant.part, "change": variant.change}
+                    what |= {"layers": label, "data": name, "fit_on": fit_on}
+                    rows.append(options.row(one, **what, seed=seed))
+                    logger.info("%s", rows[-1])
     return rows
 
 
@@ -375,14 +367,8 @@ def run_test(
             best = at_most(widths[layers], encoder.dim)
             for calibrator in dict.fromkeys(("none", "sn", "whiten", best, *PRESETS_SHOWN)):
                 for seed in seeds_for(calibrator, options.seeds):
-                    key = f"{name}/{layers}/{calibrator}/{seed}"
                     one = functools.partial(compute, pairs, calibrator, seed, fitted, scored)
-                    row = {
-                        "layers": layers,
-                        "data": name,
-                        "calibrator": calibrator,
-                        "seed": seed,
-                    } | options.keep(key, one)
-                    logger.info("%s: %s", key, row["wmean"])
-                    rows.append(row)
+                    what = {"layers": layers, "data": name, "calibrator": calibrator, "seed": seed}
+                    rows.append(options.row(one, **what))
+                    logger.info("%s", rows[-1])
     return rows

@@ -73,12 +73,10 @@ def change_of_variables(
 def cloud_slider(
     frames: Mapping[str, ArrayLike],
     groups: Sequence[int] | NDArray[np.integer],
-    names: Sequence[str] = ("upper moon", "lower moon"),
     *,
     prefix: str = "",
     title: str = "",
     reach: float | None = None,
-    axes: tuple[str, str] = ("first dimension", "second dimension"),
 ) -> go.Figure:
     """Points of a plane in several states, one at each position of a slider.
 
@@ -87,14 +85,10 @@ def cloud_slider(
     frames : mapping of str to array, shape (n, 2)
         Slider label -> where the points are.
     groups : sequence of int, length n
-        0 or 1: each group has its color and symbol.
-    names : sequence of str
-        The two groups' names in the legend.
+        0 for the upper moon, 1 for the lower one: each has its color and symbol.
     prefix, title : str
     reach : float, optional
         Both axes go from ``-reach`` to ``reach``; default: as far as the points.
-    axes : tuple of str
-        Axis titles.
 
     Returns
     -------
@@ -107,13 +101,13 @@ def cloud_slider(
     for x in points.values():
         # What runs off the axes would only stretch the file.
         x = np.clip(np.round(x, 2), -3 * limit, 3 * limit)
-        for group in (0, 1):
+        for group, name in enumerate(("upper moon", "lower moon")):
             across, up = x[belongs == group].T
-            draw(fig, series(group, names[group]), across, up, size=5, opacity=0.7)
+            draw(fig, series(group, name), across, up, size=5, opacity=0.7)
     add_slider(fig, list(points), prefix=prefix)
     fig.update_xaxes(range=[-limit, limit], constrain="domain")
     fig.update_yaxes(range=[-limit, limit], scaleanchor="x")
-    return lay_out(fig, title, *axes, height=560)
+    return lay_out(fig, title, "first dimension", "second dimension", height=560)
 
 
 def density_maps(

@@ -38,15 +38,13 @@ _LAYER = "layer (0 is the<br>embedding layer)"
 _BIN_NAMES = ["0 to 99", "100 to 499", "500 to 4,999", "5,000 to 9,999"]
 
 
-def plot_table1(tables: Mapping[str, Mapping[str, Any]], *, k: int = 3) -> go.Figure:
+def plot_table1(tables: Mapping[str, Mapping[str, Any]]) -> go.Figure:
     """Table 1 of the paper beside that of some models: norm, distance, dot product by bin.
 
     Parameters
     ----------
     tables : mapping of str to dict
         For each model's name its ``run["words"]["table1"]``.
-    k : int, default 3
-        Number of neighbors: 3, 5 or 7.
 
     Returns
     -------
@@ -54,14 +52,14 @@ def plot_table1(tables: Mapping[str, Mapping[str, Any]], *, k: int = 3) -> go.Fi
         Three panels. Each line is divided by its first value, since models differ in scale; the
         values themselves are in the hover text.
     """
-    heads = ["norm", f"distance to<br>{k} nearest", f"{k} largest<br>dot products"]
+    heads = ["norm", "distance to<br>3 nearest", "3 largest<br>dot products"]
     fig = make_subplots(1, 3, subplot_titles=heads)
     everyone = {"BERT-base (paper)": PAPER_TABLE1, **tables}
     for number, (name, table) in enumerate(everyone.items()):
         look = replace(series(number - 1, name), dash="solid")
         if number == 0:
             look = Look(name, name, PALETTE["gray"], "star", "dot")
-        lines = [table["norm"], table["distance"][str(k)], table["dot"][str(k)]]
+        lines = [table["norm"], table["distance"]["3"], table["dot"]["3"]]
         for column, values in enumerate(lines, start=1):
             y = [value / values[0] for value in values]
             more = {"customdata": values, "legendgroup": name, "showlegend": column == 1}

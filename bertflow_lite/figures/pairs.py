@@ -15,7 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.figures.drawing import add_bars, add_histograms, draw, lay_out, shares_of
-from bertflow_lite.figures.plots import INK, PALETTE, Look, add_slider, looks_of, make_button
+from bertflow_lite.figures.plots import (
+    INK,
+    PALETTE,
+    Look,
+    add_slider,
+    looks_of,
+    make_button,
+    switch_views,
+)
 
 __all__ = [
     "contribution_bars",
@@ -70,7 +78,7 @@ def similarity_scatter(
         for label, values in similarities.items()
     }
     fig = go.Figure()
-    for look, chosen, heights in zip(looks, rows, next(iter(y.values())), strict=True):
+    for look, chosen in zip(looks, rows, strict=True):
         text = [
             f"{pairs.sentences1[i]}<br>{pairs.sentences2[i]}<br>gold {pairs.gold[i]:g}"
             + (f", {kinds[i]}" if kinds[i] else "")
@@ -78,18 +86,16 @@ def similarity_scatter(
         ]
         hover = "%{text}<br>cosine %{y:.3f}"
         x_of = np.round(x[chosen], 3)
-        draw(fig, look, x_of, heights, hover, size=7, opacity=0.75, text=text)
+        draw(fig, look, x_of, None, hover, size=7, opacity=0.75, text=text)
     # One scale for all buttons: that raw cosines use so little of it is the point.
     lowest = min(float(np.min(values)) for values in similarities.values())
     fig.update_yaxes(range=[lowest - 0.05, 1.05])
-    menu = [make_button(label, {"y": heights}) for label, heights in y.items()]
+    menu = switch_views(fig, {label: {"y": heights} for label, heights in y.items()})
     across, up = "gold score (0 unrelated, 5 the same)", "cosine of the two vectors"
     return lay_out(fig, title, across, up, height=540, menu=menu)
 
 
-def cosine_histograms(
-    groups: Mapping[str, Mapping[str, ArrayLike]], title: str = "", bins: int = 60
-) -> go.Figure:
+def cosine_histograms(groups: Mapping[str, Mapping[str, ArrayLike]], title: str = "") -> go.Figure:
     """Histograms of cosines, overlaid; a button for each key of ``groups``.
 
     Parameters
@@ -97,13 +103,12 @@ def cosine_histograms(
     groups : mapping of str to mapping of str to array
         Button label -> legend label -> cosines.  All buttons have the same legend labels.
     title : str, default ""
-    bins : int, default 60
-        Bins between -1 and 1.
 
     Returns
     -------
     plotly.graph_objects.Figure
     """
+    bins = 60
     edges = np.linspace(-1, 1, bins + 1)
     fig = go.Figure()
     add_histograms(fig, next(iter(groups.values())), bins)
@@ -140,9 +145,9 @@ def contribution_bars(
 
     states = {label: bars(values) for label, values in shares.items()}
     fig = go.Figure()
-    add_bars(fig, Look("", "", PALETTE["blue"]), *next(iter(states.values())), "%{x}: %{y:.1f} %")
+    add_bars(fig, Look("", "", PALETTE["blue"]), None, None, "%{x}: %{y:.1f} %")
     fig.data[0].marker.color = [PALETTE["blue"]] * top + [PALETTE["gray"]]
-    menu = [make_button(label, {"x": [x], "y": [y]}) for label, (x, y) in states.items()]
+    menu = switch_views(fig, {label: {"x": [x], "y": [y]} for label, (x, y) in states.items()})
     across, up = "dimension, strongest first", "share of the mean cosine (%)"
     return lay_out(fig, title, across, up, menu=menu)
 
@@ -229,7 +234,6 @@ def layer_histograms(
     groups: Mapping[str, Mapping[str, ArrayLike]],
     scores: Mapping[str, float],
     title: str = "",
-    bins: int = 50,
 ) -> go.Figure:
     """Histograms of cosines, overlaid; a slider over hidden states, with their STS scores.
 
@@ -240,8 +244,6 @@ def layer_histograms(
     scores : mapping of str to float
         Hidden state -> Spearman x 100, shown beside the slider.
     title : str, default ""
-    bins : int, default 50
-        Bins between -1 and 1.
 
     Returns
     -------
@@ -249,7 +251,7 @@ def layer_histograms(
     """
     fig = go.Figure()
     for by_label in groups.values():
-        add_histograms(fig, by_label, bins, digits=2)
+        add_histograms(fig, by_label, 50, digits=2)
     labels = [f"{label} (score {scores[label]:.0f})" for label in groups]
     add_slider(fig, labels, prefix="hidden state ")
     # The label of every step would not fit below a phone's slider: the current one is enough.

@@ -16,7 +16,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from bertflow_lite.figures.drawing import draw, lay_out
-from bertflow_lite.figures.plots import LOOKS, make_button, name_method, series
+from bertflow_lite.figures.plots import LOOKS, name_method, series, switch_views
 from bertflow_lite.figures.pretraining_panels import (
     LEVEL,
     Line,
@@ -321,12 +321,11 @@ def spectrum_lines(run: Run, *, every: int = 3, title: str = "") -> go.Figure:
     fig = go.Figure()
     for number, snapshot in enumerate(snapshots):
         look = replace(series(number, f"step {snapshot['step']:,}"), dash=_DASHES[number % 4])
-        x, y = (spaces["words"][axis][number] for axis in "xy")
-        draw(fig, look, x, y, "direction %{x}: %{y:.3f} of the largest", "lines")
+        draw(fig, look, None, None, "direction %{x}: %{y:.3f} of the largest", "lines")
     # Nulled directions are zero up to rounding.
     kept = [v for one in spaces.values() for y in one["y"] for v in y if v and v > 1e-3]
     lowest = max(math.log10(min(kept)), -2.5) - 0.1
-    menu = [make_button(name, values) for name, values in spaces.items()]
+    menu = switch_views(fig, spaces)
     fig.update_xaxes(type="log", dtick=1)
     fig.update_yaxes(type="log", range=[lowest, 0.05], dtick=1)
     axes = ("direction, strongest first (log scale)", "singular value / largest")

@@ -24,6 +24,7 @@ from bertflow_lite.figures.plots import (
     make_button,
     series,
     switch_groups,
+    switch_views,
 )
 
 __all__ = [
@@ -76,10 +77,9 @@ def score_explorer(
         }
 
     fig = go.Figure()
-    first = state(next(iter(tables.values())))
-    for look, x, visible in zip(looks.values(), first["x"], first["visible"], strict=True):
-        draw(fig, look, x, sets, "%{y}: %{x:.2f}", size=11, visible=visible)
-    menu = [make_button(label, state(table)) for label, table in tables.items()]
+    for look in looks.values():
+        draw(fig, look, None, sets, "%{y}: %{x:.2f}", size=11)
+    menu = switch_views(fig, {label: state(table) for label, table in tables.items()})
     # One scale for all entries, so that they can be compared.
     fig.update_xaxes(range=[min(values) - 2, max(values) + 2])
     fig.update_yaxes(categoryorder="array", categoryarray=sets[::-1])
@@ -327,7 +327,6 @@ def tuning_curves(
     title: str = "",
     *,
     x_axis: str,
-    axis: str = "Spearman x 100, validation",
 ) -> go.Figure:
     """Draw validation scores over a calibrator's setting, the best one ringed; a menu for encoders.
 
@@ -338,8 +337,8 @@ def tuning_curves(
     levels : mapping of str to mapping of str to float
         Menu entry -> what has no such setting -> its score, drawn as a horizontal line.  The same
         names in all entries, at most three.
-    title, x_axis, axis : str
-        Title, the setting's name, and what the scores are.
+    title, x_axis : str
+        Title, and the setting's name.
 
     Returns
     -------
@@ -370,18 +369,17 @@ def tuning_curves(
         return {"x": x, "y": y}
 
     fig = go.Figure()
-    looks, start = looks_of([*names, *flat]), state(next(iter(curves)))
-    places = iter(zip(start["x"], start["y"], strict=True))
+    looks = looks_of([*names, *flat])
     for name in names:
         look = looks[name]
-        draw(fig, look, *next(places), "%{x}: %{y:.2f}", "lines+markers", size=6)
+        draw(fig, look, None, None, "%{x}: %{y:.2f}", "lines+markers", size=6)
         ring = replace(look, name=f"best {name}", mark="circle-open")
-        draw(fig, ring, *next(places), size=16, showlegend=False)
+        draw(fig, ring, None, None, size=16, showlegend=False)
         fig.data[-1].marker.line.update(width=2, color=look.color)
     for name, dash in zip(flat, ("dash", "dot", "dashdot"), strict=False):
-        draw(fig, replace(looks[name], dash=dash), *next(places), "%{y:.2f}", "lines")
-    menu = [make_button(label, state(label)) for label in curves]
-    return lay_out(fig, title, x_axis, axis, height=480, menu=menu)
+        draw(fig, replace(looks[name], dash=dash), None, None, "%{y:.2f}", "lines")
+    menu = switch_views(fig, {label: state(label) for label in curves})
+    return lay_out(fig, title, x_axis, "Spearman x 100, validation", height=480, menu=menu)
 
 
 def nli_losses(

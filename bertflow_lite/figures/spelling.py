@@ -107,8 +107,6 @@ def pair_ranks(
     own: Sequence[tuple[str, str]],
     ranks: Mapping[str, ArrayLike],
     notes: Sequence[str] = (),
-    *,
-    axis: str = "known pairs that are less alike (%)",
 ) -> go.Figure:
     """Show where each measure puts a pair of sentences among known pairs; a slider over the pairs.
 
@@ -121,8 +119,6 @@ def pair_ranks(
         less alike; NaN where the measure says nothing about a pair.
     notes : sequence of str, default ()
         For each pair, a word for the slider; default: its number.
-    axis : str
-        Title of the axis.
 
     Returns
     -------
@@ -156,6 +152,7 @@ def pair_ranks(
     longest = max(heading.count("<br>") for heading in headings) + 1
     fig.update_xaxes(range=[0, 102])
     fig.update_yaxes(categoryorder="array", categoryarray=names[::-1])
+    axis = "known pairs that are less alike (%)"
     lay_out(fig, headings[0], axis, height=240 + 36 * len(names) + 20 * longest)
     top = 30 + 20 * longest
     title = {"text": headings[0], "font": {"size": 14}}
@@ -227,8 +224,6 @@ def lexical_scatter(
     similarities: Mapping[str, ArrayLike],
     *,
     texts: Sequence[tuple[str, str]] | None = None,
-    near: int = NEAR,
-    most: int = MOST_PAIRS,
     title: str = "",
 ) -> go.Figure:
     """Scatter similarity against edit distance, one point a pair, one button a similarity.
@@ -241,30 +236,28 @@ def lexical_scatter(
         What to show by the name on its button; ``"gold"`` is taken for a gold score.
     texts : sequence of (str, str), optional
         The pairs, for the hover text.
-    near : int, default 4
-        Pairs at this distance or less are highlighted, as in the paper.
-    most : int, default 1500
-        Points drawn; of more pairs, some are drawn by lot. Correlations are over all pairs.
     title : str, default ""
         First line of the title; the second one gives the correlations.
 
     Returns
     -------
     plotly.graph_objects.Figure
+        Pairs at distance 4 or less are highlighted, as in the paper. At most 1,500 points are
+        drawn, by lot; correlations are over all pairs.
     """
     edits = as_values(distances, "distances")
     values = {name: as_values(one, name) for name, one in similarities.items()}
     if any(len(one) != len(edits) for one in values.values()) or not values:
         raise ValueError(f"Give at least one similarity, each with {len(edits)} values.")
     rng = np.random.default_rng(0)
-    drawn = np.sort(rng.permutation(len(edits))[:most])
+    drawn = np.sort(rng.permutation(len(edits))[:MOST_PAIRS])
     # Whole numbers would hide one another; the axis is stretched where the near pairs are.
     height = np.round(np.log2(1 + edits + rng.uniform(-0.3, 0.3, len(edits))), 3)
-    far, close = drawn[edits[drawn] > near], drawn[edits[drawn] <= near]
+    far, close = drawn[edits[drawn] > NEAR], drawn[edits[drawn] <= NEAR]
     x = {name: [np.round(one[rows], 3) for rows in (far, close)] for name, one in values.items()}
     looks = (
-        Look(f"edit distance over {near}", "", PALETTE["blue"], "circle"),
-        Look(f"{near} edits or fewer", "", PALETTE["green"], "diamond"),
+        Look(f"edit distance over {NEAR}", "", PALETTE["blue"], "circle"),
+        Look(f"{NEAR} edits or fewer", "", PALETTE["green"], "diamond"),
     )
     first = next(iter(values))
     fig = go.Figure()
@@ -273,10 +266,10 @@ def lexical_scatter(
         hover = "%{text}<br>%{customdata} edits, similarity %{x:.2f}"
         more: dict[str, Any] = {"text": text, "customdata": edits[rows].astype(int)}
         draw(fig, look, at, height[rows], hover, size=6, opacity=0.6, **more)
-    views = {name: _scatter_layout(name, one, edits, near, title) for name, one in values.items()}
+    views = {name: _scatter_layout(name, one, edits, title) for name, one in values.items()}
     menu = [make_button(name, {"x": x[name]}, view) for name, view in views.items()]
     ticks = [tick for tick in _TICKS if tick <= 2 * edits.max()]
-    fig.add_hline(y=float(np.log2(1.5 + near)), line=_GOLD)
+    fig.add_hline(y=float(np.log2(1.5 + NEAR)), line=_GOLD)
     fig.update_xaxes(range=views[first]["xaxis.range"])
     places = [float(np.log2(1 + tick)) for tick in ticks]
     fig.update_yaxes(tickvals=places, ticktext=[str(tick) for tick in ticks])
@@ -284,11 +277,9 @@ def lexical_scatter(
     return lay_out(fig, views[first]["title.text"], *axes, height=560, menu=menu)
 
 
-def _scatter_layout(
-    name: str, values: Floats, edits: Floats, near: int, title: str
-) -> dict[str, Any]:
+def _scatter_layout(name: str, values: Floats, edits: Floats, title: str) -> dict[str, Any]:
     """Title, axis title and range of one button."""
-    close = edits <= near
+    close = edits <= NEAR
     both = [100 * float(rank_correlation(edits[part], values[part]))
             for part in (np.full(len(edits), True), close)]  # fmt: skip
     shown = [f"{one:.1f}" if np.isfinite(one) else "undefined" for one in both]
@@ -297,7 +288,7 @@ def _scatter_layout(
     what = "gold score (5 = same meaning)" if name == "gold" else f"cosine, {name}"
     return {
         "title.text": f"{title}<br><sup>Spearman x 100 of {name} with edit distance:<br>"
-        f"{shown[0]} over all pairs, {shown[1]} at {near} edits or fewer</sup>",
+        f"{shown[0]} over all pairs, {shown[1]} at {NEAR} edits or fewer</sup>",
         "xaxis.title.text": what,
         "xaxis.range": [round(low - pad, 3), round(high + pad, 3)],
     }

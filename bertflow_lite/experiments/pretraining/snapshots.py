@@ -30,28 +30,23 @@ from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.controls.overlap import word_overlap
 from bertflow_lite.experiments.controls.words import WordCountEncoder
 from bertflow_lite.experiments.geometry import thin_spectrum
-from bertflow_lite.experiments.pretraining.checkpoints import (
-    Training,
-    fingerprint_folder,
-    read_training,
-)
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, open_corpus
+from bertflow_lite.experiments.pretraining.loop import Training, fingerprint_folder, read_training
 from bertflow_lite.experiments.pretraining.probe import (
     NeighborPairs,
     Places,
     collect_at,
     compare_neighbors,
+    count_right_neighbors,
     draw_places,
     frequent_pairs,
     measure_gain,
     measure_terms,
-    neighbor_counts,
     neighbor_places,
     select_contexts,
 )
 from bertflow_lite.experiments.pretraining.recipe import unigram_log_p
-from bertflow_lite.experiments.resume import KeptResults
-from bertflow_lite.experiments.runs import provenance, round_numbers, store_run
+from bertflow_lite.experiments.runs import KeptResults, provenance, round_numbers, store_run
 from bertflow_lite.experiments.scoring import calibrated, different_sentences, set_name
 from bertflow_lite.experiments.table1 import BINS, WordEmbeddings, find_neighbors, make_table1
 from bertflow_lite.files import write_json
@@ -173,7 +168,8 @@ def prepare(
     log_p = unigram_log_p(corpus.counts)
     rows = np.asarray(corpus.rows[len(corpus.rows) - corpus.n_held_out :], dtype=np.int64)
     left = ids[:N_LEFT]
-    found = neighbor_counts(corpus, left, marks, leave_out=corpus.n_held_out)
+    trained = corpus.rows[: len(corpus.rows) - corpus.n_held_out]
+    found = count_right_neighbors(trained, left, len(corpus.counts), marks)
     film = load_sts("mini-sts")
     fit = {word for text in film.sentences for word in split_words(text)}
     shown = np.array([i for i, word in enumerate(words) if word in fit and len(word) > 2])

@@ -23,8 +23,8 @@ from bertflow_lite.cli.common import app
 from bertflow_lite.encoders.language_model import LanguageModel, load_language_model
 from bertflow_lite.experiments.pmi.probe import Contexts
 from bertflow_lite.experiments.pretraining import loop, probe, snapshots
-from bertflow_lite.experiments.pretraining.checkpoints import fingerprint_folder, read_training
 from bertflow_lite.experiments.pretraining.corpus import pack_corpus
+from bertflow_lite.experiments.pretraining.loop import fingerprint_folder, read_training
 from bertflow_lite.experiments.pretraining.probe import (
     Places,
     collect_at,
@@ -122,22 +122,6 @@ def test_blocks_of_rows_add_up(corpus, monkeypatch) -> None:
 def test_left_pieces_are_checked(left, says) -> None:
     with pytest.raises(ValueError, match=says):
         probe.count_right_neighbors(np.zeros((1, 3)), np.array(left), 9, MARKS)
-
-
-def test_counts_of_neighbors_are_kept(corpus, own_cache, monkeypatch, caplog) -> None:
-    left = np.argsort(-corpus.counts)[:5]
-    first = probe.neighbor_counts(corpus, left, MARKS, leave_out=40)
-    (kept,) = (own_cache / "corpus").glob("right-neighbors-*.npz")
-    with monkeypatch.context() as patch:
-        patch.setattr(probe, "count_right_neighbors", None)
-        again = probe.neighbor_counts(corpus, left, MARKS, leave_out=40)
-    assert_array_equal(first, again)
-    kept.write_bytes(kept.read_bytes()[:100])
-    mended = probe.neighbor_counts(corpus, left, MARKS, leave_out=40)
-    assert "made again" in caplog.text
-    assert_array_equal(first, mended)
-    other = probe.neighbor_counts(corpus, left, MARKS)  # the held-out rows as well
-    assert other.sum() > first.sum()
 
 
 def test_pmi_of_pairs_by_hand() -> None:
