@@ -327,9 +327,6 @@ def ablation(
     test: Annotated[
         bool, typer.Option(help="Score the presets on test splits, with the best dev whitening.")
     ] = False,
-    compare: Annotated[
-        str | None, typer.Option(help="Stored runs, by commas: print their means, run nothing.")
-    ] = None,
     seeds: common.Seeds = 3,
     max_length: common.MaxLength = 64,
     device: common.Device = None,
@@ -345,19 +342,9 @@ def ablation(
         from bertflow_lite.calibrators.flow_calibrator import PRESETS
         from bertflow_lite.datasets.sts import load_sts
         from bertflow_lite.experiments import ablation as runs
-        from bertflow_lite.experiments import ablation_summary as summary
-        from bertflow_lite.experiments.runs import KeptResults, load_run, no_keep, provenance
-        from bertflow_lite.experiments.scoring import RunOptions
+        from bertflow_lite.experiments.runs import KeptResults, no_keep, provenance
+        from bertflow_lite.experiments.scoring import RunOptions, format_results
 
-        if compare is not None:
-            stored = {name: load_run("ablation", name) for name in common.split_names(compare)}
-            averages = summary.average_models(
-                {name: run["results"]["rows"] for name, run in stored.items()}
-            )
-            typer.echo(
-                json.dumps(averages, indent=1) if as_json else summary.format_models(averages)
-            )
-            return
         sets = common.split_names(data) if data else list(runs.TEST_DATA if test else runs.DATA)
         wanted = ["whiten"] if test else common.split_names(parts) if parts else []
         variants = runs.find_variants(wanted, dropout=dropout)
@@ -397,7 +384,7 @@ def ablation(
         )
         results: dict[str, Any] = {"rows": rows}
         if test:
-            results = {"widths": {label: summary.best_width(rows, label) for label in layers}}
+            results = {"widths": {label: runs.best_width(rows, label) for label in layers}}
             results["rows"] = runs.run_test(encoder, results["widths"], options(sets))
         how = provenance(
             model=model,
@@ -411,9 +398,9 @@ def ablation(
         show = common.deliver("ablation", how, results, store, as_json)
         kept.remove()
         if show and test:
-            typer.echo(summary.format_test(results["rows"]))
+            typer.echo(format_results(results["rows"], "wmean", note=", test", average=True))
         elif show:
-            typer.echo(summary.format_effects(summary.summarize(rows)))
+            typer.echo(runs.format_effects(runs.summarize(rows)))
 
 
 REAL_SETS = "stsb,sick-r,sts12,sts13,sts14,sts15,sts16"

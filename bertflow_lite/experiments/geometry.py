@@ -328,11 +328,9 @@ def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
         "n_left_out": words.n_left_out,
         "n_words": len(words.words),
         "dim": int(own.shape[1]),
-        "table1": make_table1(measured, first).to_dict(),
-        "table1_wordfreq": make_table1(words, neighbors, ranks=by_wordfreq).to_dict(),
-        "table1_one_token_ranks": make_table1(
-            words, neighbors, ranks=np.arange(len(words.words))
-        ).to_dict(),
+        "table1": make_table1(measured, first),
+        "table1_wordfreq": make_table1(words, neighbors, ranks=by_wordfreq),
+        "table1_one_token_ranks": make_table1(words, neighbors, ranks=np.arange(len(words.words))),
         "spearman_with_rank": {  # over the words of Table 1
             "norm": spearman(measured.ranks, norms[:n]),
             "distance": spearman(measured.ranks, first.distance.mean(axis=1)),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bertflow_lite.experiments.ablation_summary import Effect
+from bertflow_lite.experiments.ablation import Effect
 from bertflow_lite.figures.drawing import draw, error_bars, lay_out, whiskers
 from bertflow_lite.figures.plots import (
     LOOKS,

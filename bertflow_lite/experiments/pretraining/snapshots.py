@@ -246,7 +246,7 @@ def measure_words(words: WordEmbeddings, material: Material) -> dict[str, Any]:
     bins = [bin for bin in BINS if bin[0] < len(material.words)]
     return {
         "n": len(words.words),
-        "table1": make_table1(words, neighbors, bins=bins).to_dict(),
+        "table1": make_table1(words, neighbors, bins=bins),
         "norm": float(norms.mean()),
         "norm_log_frequency": {
             "spearman": spearman(norms, log_frequency),
