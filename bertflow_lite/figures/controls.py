@@ -26,16 +26,6 @@ from bertflow_lite.figures.plots import (
     switch_views,
 )
 
-__all__ = [
-    "block_lines",
-    "influence_lines",
-    "lead_dots",
-    "overlap_bars",
-    "rarity_dots",
-    "trick_bars",
-    "weight_slider",
-]
-
 
 def lead_dots(
     runs: Mapping[str, Rows],
@@ -45,19 +35,11 @@ def lead_dots(
 ) -> go.Figure:
     """Scores by set: a model and one that has learned nothing, raw and calibrated.
 
-    Parameters
-    ----------
-    runs : mapping of str to rows of `run_pretraining`
-        Rows of one layer choice, by the name of the model and layer; a button for each model and
-        method.
-    methods : sequence of str
-        Calibrators to choose from; those that a run lacks are left out.
-    title : str, default ""
+    ``runs``: rows of `run_pretraining` for one layer choice, by the name of the model and layer; a
+    button for each model and method. ``methods``: calibrators to choose from; those that a run
+    lacks are left out.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Dots with 95 % intervals; hover shows the lead of the model over the control.
+    Dots with 95 % intervals; hover shows the lead of the model over the control.
     """
     views: dict[str, dict[str, list[Any]]] = {}
     for model, rows in runs.items():
@@ -112,19 +94,11 @@ def rarity_dots(
 ) -> go.Figure:
     """How alike a model's similarities are to TF-IDF's, and what is left without it; by set.
 
-    Parameters
-    ----------
-    runs : mapping of str to rows of `run_rarity`
-        Rows of one layer choice, by the name of the model and layer.
-    methods : sequence of str
-        Calibrators; one color each.
-    title : str, default ""
+    ``runs``: rows of `run_rarity` for one layer choice, by the name of the model and layer.
+    ``methods``: calibrators; one color each.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Bars by model; buttons change what is shown: agreement with people, with TF-IDF, and with
-        people given TF-IDF, each the mean over the sets.
+    Bars by model; buttons change what is shown: agreement with people, with TF-IDF, and with people
+    given TF-IDF, each the mean over the sets.
     """
     measures = {
         "agreement with people": "gold",
@@ -168,17 +142,8 @@ def block_lines(
 ) -> go.Figure:
     """Score by number of blocks of a network with random weights; a button for each set.
 
-    Parameters
-    ----------
-    rows : rows of `encoder_scores`
-        Layers that are no index, such as ``"cls"``, are left out.
-    methods : sequence of str
-        Calibrators; one line each.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``rows``: of `encoder_scores`; layers that are no index, such as ``"cls"``, are left out.
+    ``methods``: calibrators; one line each.
     """
     counted = [row for row in rows if row["layers"].isdigit()]
     if not counted:
@@ -219,17 +184,8 @@ def overlap_bars(
 ) -> go.Figure:
     """Gain of calibrating, over all pairs and within bins of like word overlap, by set.
 
-    Parameters
-    ----------
-    runs : mapping of str to rows of `run_within`
-        Rows of one layer choice, by the name of the model and layer; a button for each model and
-        calibrator.
-    overlap : {"jaccard", "edit"}, default "jaccard"
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``runs``: rows of `run_within` for one layer choice, by the name of the model and layer; a
+    button for each model and calibrator.
     """
     views = {}
     for model, rows in runs.items():
@@ -263,19 +219,11 @@ def trick_bars(
 ) -> go.Figure:
     """Chance that a pair that means the same beats a pair that only shares its words.
 
-    Parameters
-    ----------
-    runs : mapping of str to rows of `run_kinds`
-        Rows of one layer choice, by the name of the model and layer.
-    methods : sequence of str
-        Calibrators; one color each.
-    title : str, default ""
+    ``runs``: rows of `run_kinds` for one layer choice, by the name of the model and layer.
+    ``methods``: calibrators; one color each.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Bars by model; a button for each kind of equal meaning against each trick.  A line at 50:
-        guessing.
+    Bars by model; a button for each kind of equal meaning against each trick. A line at 50:
+    guessing.
     """
 
     def chance(rows: Rows, *duel: str) -> float | None:
@@ -302,17 +250,9 @@ def influence_lines(
 ) -> go.Figure:
     """Draw what a word weighs in the sentence's vector, against how rare it is.
 
-    Parameters
-    ----------
-    runs : mapping of str to rows of `run_influence`
-        Rows of one layer choice, by the name of the model and layer; a button each.
-    methods : sequence of str
-        Calibrators; one line each.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``runs``: rows of `run_influence` for one layer choice, by the name of the model and layer; a
+    button each.
+    ``methods``: calibrators; one line each.
     """
     if not runs:
         raise ValueError("There is no run to draw.")
@@ -336,22 +276,10 @@ def weight_slider(
 ) -> go.Figure:
     """Draw what a shared word counts after whitening random word vectors; a slider for their width.
 
-    Parameters
-    ----------
-    widths : mapping of int to mapping of str to sequence of float
-        Width of the vectors -> ``"measured"`` and ``"predicted"`` weight of the words in each class
-        of rarity, relative to the rarest.
-    count : sequence of float
-        How many sentences have the words of each class.
-    others : mapping of str to sequence of float, optional
-        Weights that do not depend on the width, by name, such as TF-IDF's.
-    active : int, default 0
-        At which of the widths the slider stands at first.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``widths``: width of the vectors -> ``"measured"`` and ``"predicted"`` weight of the words in
+    each class of rarity, relative to the rarest. ``count``: how many sentences have the words of
+    each class. ``others``: weights that do not depend on the width, by name, such as TF-IDF's.
+    ``active``: at which of the widths the slider stands at first.
 
     Examples
     --------

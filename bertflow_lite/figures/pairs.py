@@ -25,17 +25,6 @@ from bertflow_lite.figures.plots import (
     switch_views,
 )
 
-__all__ = [
-    "contribution_bars",
-    "cosine_histograms",
-    "layer_histograms",
-    "loss_curve",
-    "score_dots",
-    "similarity_scatter",
-    "spectrum_lines",
-    "threshold_bars",
-]
-
 _COLORS = [*PALETTE.values()]
 SAME = Look("same meaning", "", PALETTE["blue"], "circle")
 _PARTLY = Look("partly the same", "", PALETTE["green"], "diamond")
@@ -55,17 +44,8 @@ def similarity_scatter(
 ) -> go.Figure:
     """Cosine against gold score, one point a pair; a button for each set of similarities.
 
-    Parameters
-    ----------
-    pairs : SentencePairs
-        The pairs; where they have kinds, color and shape show the group of kinds.
-    similarities : mapping of str to ndarray, each of shape (n_pairs,)
-        Cosines by the name on the button; the first is shown at the start.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``pairs``: the pairs; where they have kinds, color and shape show the group of kinds.
+    ``similarities``: cosines by the name on the button; the first is shown at the start.
     """
     kinds = pairs.kinds if pairs.kinds is not None else np.full(len(pairs), "")
     groups = [KIND_GROUPS.get(str(kind), replace(SAME, name="pairs")) for kind in kinds]
@@ -98,15 +78,7 @@ def similarity_scatter(
 def cosine_histograms(groups: Mapping[str, Mapping[str, ArrayLike]], title: str = "") -> go.Figure:
     """Histograms of cosines, overlaid; a button for each key of ``groups``.
 
-    Parameters
-    ----------
-    groups : mapping of str to mapping of str to array
-        Button label -> legend label -> cosines.  All buttons have the same legend labels.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``groups``: button label -> legend label -> cosines. All buttons have the same legend labels.
     """
     bins = 60
     edges = np.linspace(-1, 1, bins + 1)
@@ -124,17 +96,8 @@ def contribution_bars(
 ) -> go.Figure:
     """How much each dimension gives to the mean cosine of random pairs; strongest first.
 
-    Parameters
-    ----------
-    shares : mapping of str to ndarray, shape (dim,)
-        Button label -> share of each dimension, in percent of the mean cosine.
-    top : int, default 12
-        Number of dimensions shown; the rest is one bar.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``shares``: button label -> share of each dimension, in percent of the mean cosine. ``top``:
+    number of dimensions shown; the rest is one bar.
     """
 
     def bars(values: NDArray[np.float64]) -> tuple[list[str], NDArray[np.float64]]:
@@ -157,16 +120,7 @@ def score_dots(
 ) -> go.Figure:
     """Scores by data set (one line each), one marker for each method.
 
-    Parameters
-    ----------
-    scores : mapping of str to mapping of str to float
-        Method -> data set -> score.
-    title, axis : str
-        Title of the figure and of the score axis; name the aggregation there.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``scores``: method -> data set -> score.
     """
     fig = go.Figure()
     sets = list(next(iter(scores.values())))
@@ -185,17 +139,7 @@ def score_dots(
 def loss_curve(loss: Sequence[float], baselines: Mapping[str, float], title: str = "") -> go.Figure:
     """Training loss by step, with horizontal lines to compare it with.
 
-    Parameters
-    ----------
-    loss : sequence of float
-        Bits per dimension at each step.
-    baselines : mapping of str to float
-        Name -> bits per dimension.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``loss``: bits per dimension at each step. ``baselines``: name -> bits per dimension.
     """
     looks = looks_of(["flow, batch by batch", *baselines])
     fig = go.Figure()
@@ -210,15 +154,7 @@ def loss_curve(loss: Sequence[float], baselines: Mapping[str, float], title: str
 def spectrum_lines(spectra: Mapping[str, NDArray[np.float64]], title: str = "") -> go.Figure:
     """Variance along the principal directions, each spectrum as a share of its total.
 
-    Parameters
-    ----------
-    spectra : mapping of str to ndarray, shape (dim,)
-        Name -> variances, largest first.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``spectra``: name -> variances, largest first.
     """
     fig = go.Figure()
     for look, values in zip(looks_of(spectra).values(), spectra.values(), strict=True):
@@ -237,17 +173,8 @@ def layer_histograms(
 ) -> go.Figure:
     """Histograms of cosines, overlaid; a slider over hidden states, with their STS scores.
 
-    Parameters
-    ----------
-    groups : mapping of str to mapping of str to array
-        Hidden state -> legend label -> cosines.
-    scores : mapping of str to float
-        Hidden state -> Spearman x 100, shown beside the slider.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``groups``: hidden state -> legend label -> cosines. ``scores``: hidden state -> Spearman x 100,
+    shown beside the slider.
     """
     fig = go.Figure()
     for by_label in groups.values():
@@ -273,27 +200,10 @@ def threshold_bars(
 ) -> go.Figure:
     """Share of the pairs above a threshold of the cosine, in each space; a slider moves it.
 
-    Parameters
-    ----------
-    spaces : mapping of str to array-like, shape (n_pairs,)
-        Cosines of the same pairs, by the name of the space.
-    same : array-like of bool, shape (n_pairs,)
-        Which pairs mean the same.
-    thresholds : sequence of float
-        Positions of the slider.
-    active : int, default 0
-        Where it stands at first.
-    title : str, default ""
+    ``spaces``: cosines of the same pairs, by the name of the space. ``same``: which pairs mean the
+    same. ``thresholds``: positions of the slider. ``active``: where it stands at first.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Two bars a space, in percent: of the pairs that mean the same, and of the others.
-
-    Raises
-    ------
-    ValueError
-        If one of the two groups of pairs is empty, or the lengths differ.
+    Two bars a space, in percent: of the pairs that mean the same, and of the others.
 
     Examples
     --------

@@ -27,19 +27,6 @@ from bertflow_lite.figures.plots import (
     switch_views,
 )
 
-__all__ = [
-    "Interval",
-    "effect_dots",
-    "likelihood_scatter",
-    "mean_test_scores",
-    "nli_losses",
-    "preset_dots",
-    "score_explorer",
-    "score_intervals",
-    "score_lines",
-    "tuning_curves",
-]
-
 Interval = Sequence[float]
 """A score and the ends of its interval: ``(score, low, high)``; or ``(score,)`` without one."""
 _DODGE = 0.25  # vertical distance of two series in one row, whose rows are 1 apart
@@ -52,16 +39,7 @@ def score_explorer(
 ) -> go.Figure:
     """Scores by data set, one marker a method; a menu chooses the table.
 
-    Parameters
-    ----------
-    tables : mapping of str to mapping of str to mapping of str to float
-        Menu entry -> method -> data set -> score.  A method has one look in all tables.
-    title, axis : str
-        Title, and what the scores are; name the aggregation there.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``tables``: menu entry -> method -> data set -> score. A method has one look in all tables.
     """
     looks = looks_of(name for table in tables.values() for name in table)
     sets = list(dict.fromkeys(s for t in tables.values() for by in t.values() for s in by))
@@ -96,26 +74,10 @@ def score_intervals(
 ) -> go.Figure:
     """Scores with their intervals, a row each; color and shape show the series.
 
-    Parameters
-    ----------
-    tables : mapping of str to mapping of str to mapping of str to Interval
-        Menu entry -> series -> row -> ``(score, low, high)``, or ``(score,)`` where no interval is
-        known.  Where several series have the same row, their marks stand below each other.
-    title, axis : str
-        Title, and what the scores are; name the aggregation there.
-    lines : mapping of str to (str, float), optional
-        Menu entry -> what a dashed vertical line shows, and where it is.
-    same_scale : bool, default True
-        One range of the axis for all entries; else each has its own.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    ValueError
-        If there is no score to draw, or an interval does not hold its score.
+    ``tables``: menu entry -> series -> row -> ``(score, low, high)``, or ``(score,)`` where no
+    interval is known. Where several series have the same row, their marks stand below each other.
+    ``lines``: menu entry -> what a dashed vertical line shows, and where it is. ``same_scale``: one
+    range of the axis for all entries; else each has its own.
     """
     for label, table in tables.items():
         for by in table.values():
@@ -218,18 +180,11 @@ def mean_test_scores(
 ) -> dict[str, dict[str, float]]:
     """Average a stored test run over its sets (and, before that, over seeds).
 
-    Parameters
-    ----------
-    results : mapping
-        Results of a test run of the ablation: ``rows`` (`run_test`) and ``widths``.
-    aggregation : {"wmean", "all", "mean"}, default "wmean"
-        How each set's subsets are summed up.
+    ``results``: results of a test run of the ablation: ``rows`` (`run_test`) and ``widths``.
+    ``aggregation``: how each set's subsets are summed up.
 
-    Returns
-    -------
-    dict of str to dict of str to float
-        Calibrator -> layer choice -> mean Spearman x 100.  ``"best width"`` is the whitening that
-        was best in validation.
+    Calibrator -> layer choice -> mean Spearman x 100. ``"best width"`` is the whitening that was
+    best in validation.
     """
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for row in results["rows"]:
@@ -253,17 +208,10 @@ def mean_test_scores(
 def preset_dots(runs: Mapping[str, Mapping[str, Any]], title: str = "") -> go.Figure:
     """Compare whitening and two presets with the preset ``paper``, on the mean over test sets.
 
-    Parameters
-    ----------
-    runs : mapping of str to mapping
-        Label of a model -> results of its stored test run.
-    title : str, default ""
+    ``runs``: label of a model -> results of its stored test run.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        A line for each model and layer choice, a mark for each calibrator: its score minus that
-        of ``paper``.  A button for each aggregation.
+    A line for each model and layer choice, a mark for each calibrator: its score minus that of
+    ``paper``. A button for each aggregation.
     """
     if not runs:
         raise ValueError("there are no test runs to draw: give one model's at least.")
@@ -297,16 +245,7 @@ def score_lines(
 ) -> go.Figure:
     """Scores along an ordered series of named places, such as the layers of a flow.
 
-    Parameters
-    ----------
-    lines : mapping of str to sequence of (str, float)
-        Name of a line -> name of each place, and the score there; at most three lines.
-    title, axis : str, default ""
-        Title of the figure and of the axis of places.  Up to eight places are named there.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``lines``: name of a line -> name of each place, and the score there; at most three lines.
     """
     if not 1 <= len(lines) <= 3:
         raise ValueError(f"there are {len(lines)} lines; give 1 to 3 of them.")
@@ -330,19 +269,9 @@ def tuning_curves(
 ) -> go.Figure:
     """Draw validation scores over a calibrator's setting, the best one ringed; a menu for encoders.
 
-    Parameters
-    ----------
-    curves : mapping of str to mapping of str to mapping of int to float
-        Menu entry -> calibrator -> setting (k, or a width) -> score.  At most three calibrators.
-    levels : mapping of str to mapping of str to float
-        Menu entry -> what has no such setting -> its score, drawn as a horizontal line.  The same
-        names in all entries, at most three.
-    title, x_axis : str
-        Title, and the setting's name.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``curves``: menu entry -> calibrator -> setting (k, or a width) -> score. At most three
+    calibrators. ``levels``: menu entry -> what has no such setting -> its score, drawn as a
+    horizontal line. The same names in all entries, at most three.
     """
     names = list(dict.fromkeys(name for by in curves.values() for name in by))
     flat = list(dict.fromkeys(name for by in levels.values() for name in by))
@@ -387,17 +316,8 @@ def nli_losses(
 ) -> go.Figure:
     """Draw the training loss of NLI fine-tuning over its steps, one line a run.
 
-    Parameters
-    ----------
-    losses : mapping of str to sequence of (int, float)
-        Run -> the curve of `NliHistory.loss`: step, mean cross-entropy since the point before.
-    title : str
-    smooth : int, default 10
-        Points of the curve that are averaged into one: single batches jump about.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``losses``: run -> the curve of `NliHistory.loss`: step, mean cross-entropy since the point
+    before. ``smooth``: points of the curve that are averaged into one: single batches jump about.
     """
     if not losses or smooth < 1:
         raise ValueError(f"needs at least one run and smooth >= 1, not {smooth}.")
@@ -426,15 +346,7 @@ _STARTS = {
 def effect_dots(effects: Mapping[str, Sequence[Effect]], title: str = "") -> go.Figure:
     """Effect of each change, with its standard deviation over seeds; a button for each model.
 
-    Parameters
-    ----------
-    effects : mapping of str to sequence of Effect
-        Label of the button -> from `summarize`.  What diverged has no dot.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``effects``: label of the button -> from `summarize`. What diverged has no dot.
     """
     _check(effects)
     fig = go.Figure()
@@ -473,15 +385,7 @@ def effect_dots(effects: Mapping[str, Sequence[Effect]], title: str = "") -> go.
 def likelihood_scatter(effects: Mapping[str, Sequence[Effect]], title: str = "") -> go.Figure:
     """Bits per dimension against Spearman, a dot for each flow; a button for each model.
 
-    Parameters
-    ----------
-    effects : mapping of str to sequence of Effect
-        Label of the button -> from `summarize`; what has no density is left out.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``effects``: label of the button -> from `summarize`; what has no density is left out.
     """
     _check(effects)
     fig = go.Figure()

@@ -28,8 +28,6 @@ from bertflow_lite.figures.plots import (
 from bertflow_lite.measures.similarity import Floats, as_values, rank_correlation
 from bertflow_lite.measures.spelling import NEAR
 
-__all__ = ["draw_figure2", "lexical_paths", "lexical_scatter", "pair_ranks"]
-
 _MEASURES = {"edit_distance": "as in the paper", "edit_distance_given_length": "at equal length"}
 _STATIONS = ("none", "whiten", "flow")  # of a path
 _PAPER = "BERT-base (paper)"
@@ -42,20 +40,12 @@ def lexical_paths(
 ) -> go.Figure:
     """Draw Table 6 for several encoders: a path from raw over whitening to flow for each.
 
-    Parameters
-    ----------
-    runs : mapping of str to (mapping, str)
-        Label -> results of `table6.run_table6`, and a layer choice in them; at most four.
-    data : str, default "stsb"
-        A set that all runs have.
-    title : str, default ""
+    ``runs``: label -> results of `table6.run_table6`, and a layer choice in them; at most four.
+    ``data``: a set that all runs have.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Correlation with edit distance (across) and with the gold score (up), means over seeds.
-        Buttons: the correlation as the paper takes it, and at equal length, which the paper does
-        not have.  The dotted line is where the gold scores themselves stand.
+    Correlation with edit distance (across) and with the gold score (up), means over seeds. Buttons:
+    the correlation as the paper takes it, and at equal length, which the paper does not have. The
+    dotted line is where the gold scores themselves stand.
     """
     if not 1 <= len(runs) <= 4:
         raise ValueError(f"there are {len(runs)} runs; give 1 to 4 of them.")
@@ -110,20 +100,11 @@ def pair_ranks(
 ) -> go.Figure:
     """Show where each measure puts a pair of sentences among known pairs; a slider over the pairs.
 
-    Parameters
-    ----------
-    own : sequence of (str, str)
-        The pairs.
-    ranks : mapping of str to array-like, each of shape (n_pairs,)
-        Measure (edit distance, a cosine, people) -> percent of the known pairs that it takes for
-        less alike; NaN where the measure says nothing about a pair.
-    notes : sequence of str, default ()
-        For each pair, a word for the slider; default: its number.
+    ``own``: the pairs. ``ranks``: measure (edit distance, a cosine, people) -> percent of the known
+    pairs that it takes for less alike; NaN where the measure says nothing about a pair. ``notes``:
+    for each pair, a word for the slider; default: its number.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        A line for each measure, from 0 to its rank.
+    A line for each measure, from 0 to its rank.
     """
     columns = {name: np.asarray(values, dtype=np.float64) for name, values in ranks.items()}
     labels = list(notes) or [str(k + 1) for k in range(len(own))]
@@ -192,18 +173,9 @@ def draw_figure2(
 ) -> go.Figure:
     """Draw Figure 2: similarity against edit distance, gold and each kind of cosine by button.
 
-    Parameters
-    ----------
-    results : mapping
-        From `table6.run_figure2`.
-    data, layers : str, default ""
-        A set and a layer choice of the run; empty: the first.
-    texts : bool, default True
-        Show the sentences under the pointer, where the set is on this machine.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``results``: from `table6.run_figure2`. ``data``, ``layers``: a set and a layer choice of the
+    run; empty: the first. ``texts``: show the sentences under the pointer, where the set is on this
+    machine.
     """
     chosen = choose(results["sets"], data, "data")
     name = data or next(iter(results["sets"]))
@@ -228,22 +200,12 @@ def lexical_scatter(
 ) -> go.Figure:
     """Scatter similarity against edit distance, one point a pair, one button a similarity.
 
-    Parameters
-    ----------
-    distances : array-like, shape (n_pairs,)
-        Edit distances in words (`spelling.edit_distances`).
-    similarities : mapping of str to array-like, each of shape (n_pairs,)
-        What to show by the name on its button; ``"gold"`` is taken for a gold score.
-    texts : sequence of (str, str), optional
-        The pairs, for the hover text.
-    title : str, default ""
-        First line of the title; the second one gives the correlations.
+    ``distances``: edit distances in words (`spelling.edit_distances`). ``similarities``: what to
+    show by the name on its button; ``"gold"`` is taken for a gold score. ``texts``: the pairs, for
+    the hover text.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Pairs at distance 4 or less are highlighted, as in the paper. At most 1,500 points are
-        drawn, by lot; correlations are over all pairs.
+    Pairs at distance 4 or less are highlighted, as in the paper. At most 1,500 points are drawn, by
+    lot; correlations are over all pairs.
     """
     edits = as_values(distances, "distances")
     values = {name: as_values(one, name) for name, one in similarities.items()}
