@@ -195,7 +195,7 @@ def run_all(
 
 def _measure(kind: str, number: int, options: dict[str, Any]) -> None:
     """Run one experiment; `options` are the command's, ``strict`` where it must fit them all."""
-    from bertflow_lite.experiments.runs import store_run
+    from bertflow_lite.experiments.runs import provenance, store_run
     from bertflow_lite.files import write_text
 
     experiment = find_experiment(kind, number)
@@ -212,7 +212,8 @@ def _measure(kind: str, number: int, options: dict[str, Any]) -> None:
         raise ValueError(f"{experiment.name} has no flow (NLI): --nli-sentences is not for it.")
     common.set_threads(options["threads"])
     functions = experiment.load()
-    results, how, kept = (_run_several if several else _run_encoder)(experiment, options)
+    results, about, kept = (_run_several if several else _run_encoder)(experiment, options)
+    how = provenance(**about, data=results["settings"]["data"])
     text = json.dumps({"how": how, "results": results}, indent=1, ensure_ascii=False)
     if out is not None:
         if out.suffix == ".json":
@@ -238,7 +239,6 @@ def _measure(kind: str, number: int, options: dict[str, Any]) -> None:
 def _run_encoder(
     experiment: Experiment, options: dict[str, Any]
 ) -> tuple[Any, dict[str, Any], Any]:
-    from bertflow_lite.experiments.runs import provenance
     from bertflow_lite.experiments.scoring import RunOptions, open_kept
 
     (model,) = options["model"]
@@ -259,24 +259,22 @@ def _run_encoder(
     if kept.found:
         typer.echo(f"going on from {kept.found} finished parts of an earlier run", err=True)
     results = experiment.load().run(encoder, replace(chosen, keep=kept))
-    how = provenance(
-        model=_name(model),
-        fingerprint=encoder.fingerprint,
-        seed=list(range(options["seeds"])),
-        device=str(getattr(encoder, "device", "cpu")),
-        max_length=getattr(encoder, "max_length", None),
-        data=results["settings"]["data"],
-        seconds=round(kept.seconds, 1),
-        cpu_seconds=round(kept.cpu_seconds, 1),
-    )
-    return results, how, kept
+    about = {
+        "model": _name(model),
+        "fingerprint": encoder.fingerprint,
+        "seed": list(range(options["seeds"])),
+        "device": str(encoder.device),
+        "max_length": getattr(encoder, "max_length", None),
+        "seconds": round(kept.seconds, 1),
+        "cpu_seconds": round(kept.cpu_seconds, 1),
+    }
+    return results, about, kept
 
 
 def _run_several(
     experiment: Experiment, options: dict[str, Any]
 ) -> tuple[Any, dict[str, Any], None]:
     from bertflow_lite.devices import find_device
-    from bertflow_lite.experiments.runs import provenance
 
     started, worked = time.perf_counter(), time.process_time()
     results = experiment.load().run(
@@ -287,17 +285,16 @@ def _run_several(
         progress=options["progress"] and sys.stderr.isatty(),
     )
     models = results["models"]
-    how = provenance(
-        model=options["name"] or ", ".join(map(_name, options["model"])),
-        fingerprint=", ".join(one["fingerprint"] for one in models),
-        seed=[one["seed"] for one in models],
-        device=str(find_device(options["device"])),
-        max_length=options["max_length"],
-        data=results["settings"]["data"],
-        seconds=round(time.perf_counter() - started, 1),
-        cpu_seconds=round(time.process_time() - worked, 1),
-    )
-    return results, how, None
+    about = {
+        "model": options["name"] or ", ".join(map(_name, options["model"])),
+        "fingerprint": ", ".join(one["fingerprint"] for one in models),
+        "seed": [one["seed"] for one in models],
+        "device": str(find_device(options["device"])),
+        "max_length": options["max_length"],
+        "seconds": round(time.perf_counter() - started, 1),
+        "cpu_seconds": round(time.process_time() - worked, 1),
+    }
+    return results, about, None
 
 
 def _name(model: str) -> str:

@@ -222,20 +222,6 @@ def similar_lengths(
     return np.concatenate(out)
 
 
-def find_corpus(
-    name: str | os.PathLike[str], *, download: bool = False, progress: bool = False
-) -> Path:
-    """Give the text file that a command's ``--corpus`` names.
-
-    It is a file, and given as it is, whether it is there or not; or ``"wikipedia"``, where no file
-    has that name: see `wikipedia_text`.
-    """
-    path = Path(name)
-    if str(path) != "wikipedia" or path.is_file():
-        return path
-    return wikipedia_text(download=download, progress=progress)
-
-
 def open_corpus(
     name: str | os.PathLike[str],
     tokenizer: Any,
@@ -244,8 +230,13 @@ def open_corpus(
     download: bool = False,
     progress: bool = False,
 ) -> PackedCorpus:
-    """Find a text (`find_corpus`) and pack it (`pack_corpus`)."""
-    path = find_corpus(name, download=download, progress=progress)
+    """Pack the text that a command's ``--corpus`` names (`pack_corpus`).
+
+    It is a file; or ``"wikipedia"``, where no file has that name: see `wikipedia_text`.
+    """
+    path = Path(name)
+    if str(path) == "wikipedia" and not path.is_file():
+        path = wikipedia_text(download=download, progress=progress)
     return pack_corpus(path, tokenizer, length=length, progress=progress)
 
 

@@ -29,7 +29,7 @@ from bertflow_lite.encoders.models import LoadedModel
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.controls.overlap import word_overlap
 from bertflow_lite.experiments.controls.words import WordCountEncoder
-from bertflow_lite.experiments.geometry import thin_spectrum
+from bertflow_lite.experiments.geometry import describe_space
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, open_corpus
 from bertflow_lite.experiments.pretraining.loop import Training, fingerprint_folder, read_training
 from bertflow_lite.experiments.pretraining.probe import (
@@ -50,13 +50,7 @@ from bertflow_lite.experiments.runs import KeptResults, provenance, round_number
 from bertflow_lite.experiments.scoring import calibrated, different_sentences, set_name
 from bertflow_lite.experiments.table1 import BINS, WordEmbeddings, find_neighbors, make_table1
 from bertflow_lite.files import write_json
-from bertflow_lite.measures.geometry import (
-    effective_rank,
-    frequency_shares,
-    iso_score,
-    mean_cosine,
-    singular_values,
-)
+from bertflow_lite.measures.geometry import frequency_shares
 from bertflow_lite.measures.scores import score_similarities, score_sts
 from bertflow_lite.measures.similarity import spearman
 from bertflow_lite.measures.spelling import lexical_similarities
@@ -226,8 +220,8 @@ def measure_snapshot(
             for best in fill_mask(lm, MASKED_SENTENCES, k=N_GUESSES)
         ],
         "film": {
-            "words": vars(make_frame(words.vectors[words.rows], material.film_words)),
-            "sentences": vars(make_frame(of_film)),
+            "words": make_frame(words.vectors[words.rows], material.film_words),
+            "sentences": make_frame(of_film),
         },
     }
 
@@ -237,7 +231,8 @@ def measure_words(words: WordEmbeddings, material: Material) -> dict[str, Any]:
 
     Gives ``n``; ``table1`` (`make_table1`; bins beyond the last word left out); ``norm`` and its
     ``spearman`` and ``pearson`` with log frequency; ``spearman_distance_rank``, of a word's mean
-    distance to its seven nearest neighbors and its frequency rank; and what `_space` gives.
+    distance to its seven nearest neighbors and its frequency rank; and what
+    `describe_space` gives.
     """
     own = words.vectors[words.rows]
     norms = np.linalg.norm(own.astype(np.float64), axis=1)
@@ -254,7 +249,7 @@ def measure_words(words: WordEmbeddings, material: Material) -> dict[str, Any]:
         },
         "spearman_distance_rank": spearman(neighbors.distance.mean(axis=1), words.ranks),
         "frequency": frequency_shares(own, log_frequency, n_directions=3).to_dict(),
-        **_space(own),
+        **describe_space(own, N_SPECTRUM),
     }
 
 
@@ -264,7 +259,8 @@ def measure_sentences(
     """Measure the space of the set's different sentences, by layer choice.
 
     Gives ``n``; ``norm``; ``frequency`` and ``length``: `frequency_shares` with the mean log
-    frequency of a sentence's pieces, and with the log of their number; and what `_space` gives.
+    frequency of a sentence's pieces, and with the log of their number; and what
+    `describe_space` gives.
     """
     rows, texts = different_sentences(material.pairs)
     ids = encoder.tokenizer(
@@ -280,7 +276,7 @@ def measure_sentences(
             "norm": float(np.linalg.norm(x, axis=1).mean()),
             "frequency": frequency_shares(x, log_frequency, n_directions=3).to_dict(),
             "length": frequency_shares(x, log_length, n_directions=3).to_dict(),
-            **_space(x),
+            **describe_space(x, N_SPECTRUM),
         }
     return out
 
@@ -321,38 +317,16 @@ def _probe(lm: LanguageModel, material: Material) -> dict[str, Any]:
     }
 
 
-def _space(x: NDArray[np.float32]) -> dict[str, Any]:
-    """Mean cosine with its interval, effective rank, IsoScore, and at most 40 singular values."""
-    cosine, singular = mean_cosine(x), singular_values(x)
-    return {
-        "mean_cosine": {"estimate": cosine.estimate, "low": cosine.low, "high": cosine.high},
-        "effective_rank": effective_rank(singular),
-        "iso_score": iso_score(x),
-        "spectrum": thin_spectrum(singular, N_SPECTRUM),
-    }
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A flat picture of a cloud.
-
-    Attributes
-    ----------
-    points : ndarray, shape (n, 2)
-        Coordinates along the two strongest principal directions, the mean at the origin.
-    share : ndarray, shape (2,)
-        Share of the cloud's variance along each of the two.
-    """
-
-    points: Floats
-    share: Floats
-
-
-def make_frame(x: ArrayLike, shown: Sequence[int] | NDArray[np.intp] | None = None) -> Frame:
-    """Project a cloud onto its two strongest principal directions.
+def make_frame(
+    x: ArrayLike, shown: Sequence[int] | NDArray[np.intp] | None = None
+) -> dict[str, Floats]:
+    """Project a cloud onto its two strongest principal directions: a flat picture.
 
     Directions and mean are those of all points, shape (n >= 2, dim >= 2); ``shown`` are the rows
     whose coordinates are wanted (default: all).
+
+    Gives ``points``, shape (n, 2), the mean at the origin, and ``share``, shape (2,), of the
+    cloud's variance along each of the two.
     """
     rows = np.asarray(x, dtype=np.float64)
     if rows.ndim != 2 or min(rows.shape) < 2:
@@ -363,7 +337,7 @@ def make_frame(x: ArrayLike, shown: Sequence[int] | NDArray[np.intp] | None = No
         raise ValueError("all points are equal: there is nothing to see.")
     chosen = rows if shown is None else rows[np.asarray(shown)]
     share = (variances[:2] / variances.sum()).clip(0)
-    return Frame((chosen - mean) @ directions[:2].T, share)
+    return {"points": (chosen - mean) @ directions[:2].T, "share": share}
 
 
 def align_frames(frames: Sequence[ArrayLike]) -> list[Floats]:
@@ -526,7 +500,7 @@ def measure_folder(
 
     ``data`` is the set whose validation pairs are scored. With ``out``, results are written to this
     JSON file, and not to the project's results; the rest is as in `measure_run`, `read_training`
-    and `find_corpus`.
+    and `open_corpus`.
     """
     training = read_training(run, partial=partial)
     pairs = load_validation_pairs(data, download=download)

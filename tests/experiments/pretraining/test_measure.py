@@ -307,9 +307,9 @@ def test_aligning_keeps_distances_and_the_last_frame() -> None:
 def test_a_frame_is_the_plane_of_most_variance() -> None:
     x = np.random.default_rng(0).normal(size=(500, 4)) * [5, 3, 1, 1] + 7
     frame = make_frame(x, [3, 1])
-    assert_allclose(frame.share, np.array([25, 9]) / 36, atol=0.04)
+    assert_allclose(frame["share"], np.array([25, 9]) / 36, atol=0.04)
     centered = x[[3, 1], :2] - x[:, :2].mean(axis=0)
-    assert_allclose(np.abs(frame.points), np.abs(centered), atol=0.6)
+    assert_allclose(np.abs(frame["points"]), np.abs(centered), atol=0.6)
     with pytest.raises(ValueError, match="all points are equal"):
         make_frame(np.ones((5, 3)))
     with pytest.raises(ValueError, match="needs two of each"):
