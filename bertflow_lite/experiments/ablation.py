@@ -58,30 +58,17 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Variant:
-    """One calibrator of the ablation.
+    """One calibrator of the ablation."""
 
-    Attributes
-    ----------
-    start : {"paper", "released-code", "reference"}
-        The preset that is changed; or a calibrator that is no flow.
-    part : str
-        What is changed, for instance ``"permutation"``; ``"start"`` for the preset itself.
-    change : str
-        What it is changed to, in words.
-    settings : dict
-        Settings of `FlowCalibrator` that differ from the preset's.
-    calibrator : str
-        For a reference: its name as `make_calibrator` takes it.
-    dropout : bool
-        Fit on embeddings that the encoder makes with dropout on, as the released code does; one
-        draw of what is dropped serves all seeds of the flow.
-    """
-
+    # The preset that is changed: paper, released-code; or reference, a calibrator that is no flow.
     start: str
-    part: str
-    change: str
+    part: str  # what is changed, for instance ``"permutation"``; ``"start"`` for the preset itself
+    change: str  # what it is changed to, in words
+    # Settings of `FlowCalibrator` that differ from the preset's.
     settings: Mapping[str, Any] = field(default_factory=dict)
-    calibrator: str = ""
+    calibrator: str = ""  # for a reference: its name as `make_calibrator` takes it
+    # Fit on embeddings that the encoder makes with dropout on, as the released code does; one draw
+    # of what is dropped serves all seeds of the flow.
     dropout: bool = False
 
     @property
@@ -382,37 +369,24 @@ def run_test(
 
 @dataclass(frozen=True)
 class Effect:
-    """What one change does, over all layer choices and sets of some rows.
+    """What one change does, over all layer choices and sets of some rows."""
 
-    Attributes
-    ----------
-    start, part, change : str
-        As in `Variant`.
-    score, score_sd : float or None
-        Spearman x 100: the mean over layer choices and sets for each seed, then mean and standard
-        deviation over seeds.  The deviation is 0 for what has no random state; both are None
-        where training diverged on any of them.
-    effect, effect_sd : float or None
-        The same for the difference to the start with the same seed, layers and set; a reference
-        is compared with ``paper``.
-    by_cell : dict of str to float
-        Effect by ``"layers, set"``, mean over seeds.
-    bits : float or None
-        Mean bits per dimension of the validation sentences.
-    seconds : float
-        Mean time of one fit.
-    """
-
+    # As in `Variant`.
     start: str
     part: str
     change: str
+    # Spearman x 100: the mean over layer choices and sets for each seed, then mean and standard
+    # deviation over seeds. The deviation is 0 for what has no random state; both are None where
+    # training diverged on any of them.
     score: float | None
     score_sd: float | None
+    # The same for the difference to the start with the same seed, layers and set; a reference is
+    # compared with ``paper``.
     effect: float | None
     effect_sd: float | None
-    by_cell: dict[str, float]
-    bits: float | None
-    seconds: float
+    by_cell: dict[str, float]  # effect by ``"layers, set"``, mean over seeds
+    bits: float | None  # mean bits per dimension of the validation sentences
+    seconds: float  # mean time of one fit
 
 
 def summarize(rows: Rows) -> list[Effect]:

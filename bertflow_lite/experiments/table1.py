@@ -39,33 +39,19 @@ class HasVocabulary(Protocol):
 
 @dataclass(frozen=True)
 class WordEmbeddings:
-    """The input embedding matrix of a model, and which of its rows are whole words.
+    """The input embedding matrix of a model, and which of its rows are whole words."""
 
-    Attributes
-    ----------
-    vectors : ndarray, shape (n_tokens, dim), float32
-        Every row that a text can use: special tokens ([CLS], <|im_start|> ...), reserved ones
-        ([unused7] ...) and rows without a token are left out; pieces of words (##ing) and
-        punctuation are in.
-    tokens : tuple of str, length n_tokens
-        The token of each row, as the vocabulary writes it.
-    words : tuple of str, length n_words
-        Words of one token, most frequent first.
-    rows : ndarray of int, shape (n_words,)
-        Row of each word in `vectors`.
-    ranks : ndarray of int, shape (n_words,)
-        Frequency rank of each word, from 0, among *all* counted words, whether of one token or
-        not.
-    n_left_out : int
-        Rows of the matrix that are not in `vectors`.
-    """
-
+    # Every row that a text can use: special tokens ([CLS], <|im_start|> ...), reserved ones
+    # ([unused7] ...) and rows without a token are left out; pieces of words (##ing) and punctuation
+    # are in; shape (n_tokens, dim), float32.
     vectors: NDArray[np.float32]
-    tokens: tuple[str, ...]
-    words: tuple[str, ...]
-    rows: NDArray[np.intp]
+    tokens: tuple[str, ...]  # the token of each row, as the vocabulary writes it; length n_tokens
+    words: tuple[str, ...]  # words of one token, most frequent first; length n_words
+    rows: NDArray[np.intp]  # row of each word in `vectors`; shape (n_words,)
+    # Frequency rank of each word, from 0, among *all* counted words, whether of one token or not;
+    # shape (n_words,).
     ranks: NDArray[np.intp]
-    n_left_out: int
+    n_left_out: int  # rows of the matrix that are not in `vectors`
 
     @classmethod
     def of(cls, encoder: HasVocabulary, ranked_words: Sequence[str]) -> WordEmbeddings:
@@ -124,23 +110,14 @@ class WordEmbeddings:
 
 @dataclass(frozen=True)
 class Neighbors:
-    """The k nearest neighbors of some rows, nearest first, by distance and by dot product.
+    """The k nearest neighbors of some rows, nearest first, by distance and by dot product."""
 
-    Attributes
-    ----------
-    by_distance, by_dot : ndarray of int, shape (n, k)
-        Rows with the smallest l2 distance, and rows with the largest dot product.  They differ: a
-        long vector has a large dot product with everything, but lies far from most.
-    distance : ndarray, shape (n, k)
-        l2 distance to the neighbors by distance.
-    dot : ndarray, shape (n, k)
-        Dot product with the neighbors by dot product.
-    """
-
+    # Rows with the smallest l2 distance, and rows with the largest dot product. They differ: a long
+    # vector has a large dot product with everything, but lies far from most. Shape (n, k).
     by_distance: NDArray[np.intp]
     by_dot: NDArray[np.intp]
-    distance: Floats
-    dot: Floats
+    distance: Floats  # l2 distance to the neighbors by distance; shape (n, k)
+    dot: Floats  # dot product with the neighbors by dot product; shape (n, k)
 
 
 def find_neighbors(

@@ -23,43 +23,28 @@ CLASSIFIER = "classifier.safetensors"  # its softmax's weights, for checks; no e
 
 @dataclass
 class NliHistory:
-    """What happened during fine-tuning, and how well the classes of unseen pairs are told apart.
+    """What happened during fine-tuning, and how well the classes of unseen pairs are told apart."""
 
-    Attributes
-    ----------
-    steps : int
-        Optimizer steps made.
-    loss : list of (int, float)
-        The loss curve, thinned: a step, and the mean cross-entropy (natural logarithm) over the
-        steps since the point before.  An untrained classifier starts at about ln 3 = 1.0986.
-    n_train, n_validation : int
-        Pairs trained on and held out; no premise of the ones is among the others.
-    accuracy, majority, without_premise : float or None
-        Share of held-out pairs classified right, 0 to 1 (None: nothing was held out); what always
-        answering the most frequent class would score; and the accuracy when each hypothesis is
-        given the premise of some other pair.  Hypotheses give much of their label away ("nobody",
-        "sleeping"), so the last is what a classifier of both sentences has to beat.
-    validation_loss : float or None
-        Mean cross-entropy on the held-out pairs.
-    by_source : dict of str to float
-        Accuracy by the pairs' source.
-    seconds, cpu_seconds : float
-        Wall and processor time of the training loop, up to the last checkpoint of each stop.
-    resumed_at : list of int
-        Steps at which a stopped run was taken up again.
-    """
-
-    steps: int = 0
+    steps: int = 0  # optimizer steps made
+    # The loss curve, thinned: a step, and the mean cross-entropy (natural logarithm) over the steps
+    # since the point before. An untrained classifier starts at about ln 3 = 1.0986.
     loss: list[tuple[int, float]] = field(default_factory=list)
+    # Pairs trained on and held out; no premise of the ones is among the others.
     n_train: int = 0
     n_validation: int = 0
+    # Share of held-out pairs classified right, 0 to 1 (None: nothing was held out); what always
+    # answering the most frequent class would score; and the accuracy when each hypothesis is given
+    # the premise of some other pair. Hypotheses give much of their label away ("nobody",
+    # "sleeping"), so the last is what a classifier of both sentences has to beat.
     accuracy: float | None = None
     majority: float | None = None
     without_premise: float | None = None
-    validation_loss: float | None = None
-    by_source: dict[str, float] = field(default_factory=dict)
+    validation_loss: float | None = None  # mean cross-entropy on the held-out pairs
+    by_source: dict[str, float] = field(default_factory=dict)  # accuracy by the pairs' source
+    # Wall and processor time of the training loop, up to the last checkpoint of each stop.
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    # Steps at which a stopped run was taken up again.
     resumed_at: list[int] = field(default_factory=list)
 
 

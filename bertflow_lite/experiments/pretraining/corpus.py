@@ -53,22 +53,14 @@ _SENTENCE_END = re.compile(r"""(?:(?<=[.!?])|(?<=[.!?]["')\]]))\s+(?=["'(\[]?[A-
 
 @dataclass(frozen=True)
 class PackedCorpus:
-    """Rows of word pieces.
+    """Rows of word pieces."""
 
-    Attributes
-    ----------
-    rows : ndarray of uint16 or uint32, shape (n_rows, length)
-        Begin and end marks around sentences, whole but for the end of those that are longer than
-        a row, then padding; mapped from disk.
-    counts : ndarray of int64, shape (vocabulary,)
-        How often each piece occurs, marks and padding left out.
-    fingerprint : str
-        Of the text, the tokenizer and the length.
-    """
-
+    # Begin and end marks around sentences, whole but for the end of those that are longer than a
+    # row, then padding; mapped from disk; shape (n_rows, length).
     rows: NDArray[Any]
+    # How often each piece occurs, marks and padding left out; shape (vocabulary,).
     counts: NDArray[np.int64]
-    fingerprint: str
+    fingerprint: str  # of the text, the tokenizer and the length
 
     @property
     def n_tokens(self) -> int:

@@ -172,36 +172,19 @@ def snapshot_steps(most: int = 10**9) -> list[int]:
 
 @dataclass(frozen=True)
 class Training:
-    """What a run folder says of the training.
+    """What a run folder says of the training."""
 
-    Attributes
-    ----------
-    folder : Path
-        With ``final`` and ``snapshots/step-...``: transformers models.
-    settings : dict
-        Recipe, corpus, length, seed; where it is finished, processes and threads.
-    steps, tokens : int
-        Updates made and pieces seen, so far where it is unfinished.
-    seconds : float
-        Of training, stops left out.
-    loss : list of [step, tokens, training loss, held-out loss]
-        In nats for a chosen piece; the training loss is a running mean.
-    snapshots : dict of int to Path
-        Model folders by step, rising; those whose loss is known.
-    finished : bool
-    trained : bool
-        False where `pretrain` found it finished, and nothing was left to do.
-    """
-
-    folder: Path
+    folder: Path  # with ``final`` and ``snapshots/step-...``: transformers models
+    # Recipe, corpus, length, seed; where it is finished, processes and threads.
     settings: dict[str, Any]
+    # Updates made and pieces seen, so far where it is unfinished.
     steps: int
     tokens: int
-    seconds: float
-    loss: list[list[float]]
-    snapshots: dict[int, Path]
+    seconds: float  # of training, stops left out
+    loss: list[list[float]]  # in nats for a chosen piece; the training loss is a running mean
+    snapshots: dict[int, Path]  # model folders by step, rising; those whose loss is known
     finished: bool
-    trained: bool = True
+    trained: bool = True  # False where `pretrain` found it finished, and nothing was left to do
 
     def to_dict(self) -> dict[str, Any]:
         """Give what a stored run keeps of it."""

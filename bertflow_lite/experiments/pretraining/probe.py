@@ -35,18 +35,12 @@ BINS = (0, 100, 500, 5_000, 10_000)
 
 @dataclass(frozen=True)
 class Places:
-    """Where to put a mask.
+    """Where to put a mask."""
 
-    Attributes
-    ----------
-    row, position : ndarray of int, shape (n,)
-        Row, and place in it.
-    left : ndarray of int, shape (n,)
-        For `neighbor_places`, which of the left pieces stands left of it; else all -1.
-    """
-
+    # Row, and place in it; shape (n,).
     row: NDArray[np.intp]
     position: NDArray[np.intp]
+    # For `neighbor_places`, which of the left pieces stands left of it; else all -1; shape (n,).
     left: NDArray[np.intp]
 
     def __len__(self) -> int:
@@ -117,21 +111,12 @@ def select_contexts(contexts: Contexts, n: int) -> Contexts:
 
 @dataclass(frozen=True)
 class NeighborPairs:
-    """Pairs of neighbors that are frequent enough, and their PMI.
+    """Pairs of neighbors that are frequent enough, and their PMI."""
 
-    Attributes
-    ----------
-    left : ndarray of int64, shape (n_pairs,)
-        Position of the left piece among those that were counted.
-    piece : ndarray of int64, shape (n_pairs,)
-        The right piece.
-    pmi : ndarray of float64, shape (n_pairs,)
-        In nats.
-    """
-
+    # Position of the left piece among those that were counted; shape (n_pairs,).
     left: NDArray[np.int64]
-    piece: NDArray[np.int64]
-    pmi: NDArray[np.float64]
+    piece: NDArray[np.int64]  # the right piece; shape (n_pairs,)
+    pmi: NDArray[np.float64]  # in nats; shape (n_pairs,)
 
 
 def count_right_neighbors(

@@ -91,47 +91,26 @@ FILM_WORDS, FILM_PAIRS = 300, 75
 
 @dataclass(frozen=True)
 class Material:
-    """What all snapshots of a run are measured on.
+    """What all snapshots of a run are measured on."""
 
-    Attributes
-    ----------
-    counts : ndarray of int64, shape (vocabulary,)
-        Of the pieces of the corpus.
-    log_p : ndarray, shape (vocabulary,)
-        Their log frequency (`unigram_log_p`).
-    ranks : ndarray of int, shape (vocabulary,)
-        Their frequency rank, marks last.
-    words : tuple of str
-        Whole words of one piece that occur, most frequent first, up to 10,000.  Their rank is that
-        among such words: words of several pieces have no count here.  The count is the piece's,
-        also where it begins a longer word ("play" in "play ##wright").
-    word_counts : ndarray of int64, shape (n_words,)
-    held_out : ndarray of int64, shape (n_rows, length)
-        Rows that were not trained on.
-    places, neighbors : Places
-        Where masks are put: anywhere, and right of frequent words.
-    pairs_of_neighbors : NeighborPairs
-        Of the training rows.
-    pairs : SentencePairs
-        The STS set.
-    film_words : ndarray of int
-        Rows of ``words`` in the film: words of three letters or more that mini-sts uses too, so
-        that they are fit for a book, spread over the frequency ranks.
-    film_sentences : ndarray of int
-        Rows of mini-sts's ``sentences`` in the film; both sentences of a pair.
-    """
-
-    counts: NDArray[np.int64]
-    log_p: NDArray[np.float64]
-    ranks: NDArray[np.intp]
+    counts: NDArray[np.int64]  # of the pieces of the corpus; shape (vocabulary,)
+    log_p: NDArray[np.float64]  # their log frequency (`unigram_log_p`); shape (vocabulary,)
+    ranks: NDArray[np.intp]  # their frequency rank, marks last; shape (vocabulary,)
+    # Whole words of one piece that occur, most frequent first, up to 10,000. Their rank is that
+    # among such words: words of several pieces have no count here. The count is the piece's, also
+    # where it begins a longer word ("play" in "play ##wright").
     words: tuple[str, ...]
-    word_counts: NDArray[np.int64]
-    held_out: NDArray[np.int64]
+    word_counts: NDArray[np.int64]  # shape (n_words,)
+    held_out: NDArray[np.int64]  # rows that were not trained on; shape (n_rows, length)
+    # Where masks are put: anywhere, and right of frequent words.
     places: Places
     neighbors: Places
-    pairs_of_neighbors: NeighborPairs
-    pairs: SentencePairs
+    pairs_of_neighbors: NeighborPairs  # of the training rows
+    pairs: SentencePairs  # the STS set
+    # Rows of ``words`` in the film: words of three letters or more that mini-sts uses too, so that
+    # they are fit for a book, spread over the frequency ranks.
     film_words: NDArray[np.intp]
+    # Rows of mini-sts's ``sentences`` in the film; both sentences of a pair.
     film_sentences: NDArray[np.intp]
 
 

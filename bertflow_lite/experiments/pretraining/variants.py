@@ -55,22 +55,15 @@ COMPARE_FORMAT, FORMAT = 1, 2
 
 @dataclass(frozen=True)
 class Variant:
-    """One thing that is changed.
+    """One thing that is changed."""
 
-    Attributes
-    ----------
-    name, why : str
-        What is changed, and what it asks.
-    changes : dict
-        Fields of `Recipe`.
-    text : {"whole", "thinned", "equal", "running"}
-        The corpus; as much of it as is left where all words are equally frequent, drawn at random;
-        that text itself (`thin_corpus`); or rows of running text, cut wherever a row is full.
-    """
-
+    # What is changed, and what it asks.
     name: str
     why: str
-    changes: dict[str, Any] = field(default_factory=dict)
+    changes: dict[str, Any] = field(default_factory=dict)  # fields of `Recipe`
+    # Whole: the corpus; thinned: as much of it as is left where all words are equally frequent,
+    # drawn at random; equal: that text itself (`thin_corpus`); running: rows of running text, cut
+    # wherever a row is full.
     text: str = "whole"
 
 
