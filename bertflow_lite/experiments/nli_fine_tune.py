@@ -46,7 +46,7 @@ from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.models import LoadedModel, _fingerprint, load_model
 from bertflow_lite.encoders.pooling import resolve_layers
 from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.experiments.nli.judge import (
+from bertflow_lite.experiments.nli_judge import (
     CLASSIFIER,
     RECORD,
     NliHistory,
