@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from machine import describe_machine
 
 from bertflow_lite.encoders.models import load_model
-from bertflow_lite.experiments.pretraining import loop as training_run
+from bertflow_lite.experiments.pretraining import recipe as objective
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, pack_corpus
 from bertflow_lite.experiments.pretraining.loop import TrainingRun
 from bertflow_lite.experiments.pretraining.recipe import RECIPES
@@ -67,12 +67,12 @@ def whole_loss(hidden: Any, weight: Any, bias: Any, target: Any) -> Any:
 
 @contextmanager
 def patched(name: str, value: Any) -> Iterator[None]:
-    before = getattr(training_run, name)
-    setattr(training_run, name, value)
+    before = getattr(objective, name)
+    setattr(objective, name, value)
     try:
         yield
     finally:
-        setattr(training_run, name, before)
+        setattr(objective, name, before)
 
 
 class SmallTokenizer:

@@ -48,7 +48,7 @@ LONG_FIRST = (
     "tests/experiments/controls/test_controls.py",
     "tests/experiments/pretraining/test_measure.py",
     "tests/experiments/test_ablation.py",
-    "tests/experiments/nli/test_fine_tune.py",
+    "tests/experiments/test_nli_fine_tune.py",
     "tests/book/test_exercises.py",
     "tests/book/test_browser.py",
 )

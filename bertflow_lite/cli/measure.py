@@ -37,10 +37,11 @@ def info(as_json: common.AsJson = False) -> None:
         typer.echo(json.dumps(content, indent=1, default=list))
         return
     typer.echo(f"bertflow-lite {__version__} · device {device} · cache {cache}\n")
-    lines: list[list[Any]] = [[m.name, m.description, _mark(m.found), m.where] for m in models]
+    here = {True: "yes", False: "no"}
+    lines: list[list[Any]] = [[m.name, m.description, here[m.found], m.where] for m in models]
     typer.echo(tabulate(lines, ["model", "what it is", "here", "where, or how to get it"]))
     typer.echo("Also: any transformers folder, or a hub id with --download.\n")
-    lines = [[d.name, d.pairs, _mark(d.found), d.where] for d in sets]
+    lines = [[d.name, d.pairs, here[d.found], d.where] for d in sets]
     typer.echo(tabulate(lines, ["data", "pairs", "here", "where, or how to get it"]))
 
 
@@ -137,6 +138,7 @@ def geometry(
         from bertflow_lite.encoders.transformer import Encoder, load_encoder
         from bertflow_lite.experiments.geometry import run_geometry
         from bertflow_lite.experiments.runs import provenance
+        from bertflow_lite.experiments.table1 import format_table1
 
         encoder = load_encoder(model, device=device, download=download)
         if not isinstance(encoder, Encoder):
@@ -152,13 +154,7 @@ def geometry(
         )
         if not common.deliver("geometry", how, results, store, as_json):
             return
-        table = results["words"]["table1"]
-        lines: list[list[Any]] = [["words of one token", *table["n_words"]]]
-        lines += [["mean l2 norm", *table["norm"]]]
-        lines += [[f"mean distance, k={k}", *row] for k, row in table["distance"].items()]
-        lines += [[f"mean dot product, k={k}", *row] for k, row in table["dot"].items()]
-        head = ["rank of word frequency", *(f"[{a}, {b})" for a, b in table["bins"])]
-        typer.echo(tabulate(lines, head, floatfmt=".2f"))
+        typer.echo(format_table1(results["words"]))
 
 
 @app.command(rich_help_panel=common.MEASURE)
@@ -183,11 +179,13 @@ def pmi(
 
         toy = model == "toy"
         where = "cpu" if toy else str(find_device(device))
-        results = (
-            run_toy(seed=seed)
-            if toy
-            else run_probe(model, n_contexts=contexts, seed=seed, device=where, download=download)
-        )
+        if toy:
+            results = run_toy(seed=seed)
+            shares = {"trained": results["fit"]["shares"]}
+        else:
+            options: dict[str, Any] = {"seed": seed, "device": where, "download": download}
+            results = run_probe(model, n_contexts=contexts, **options)
+            shares = {name: row["shares"] for name, row in results["regression"].items()}
         how = provenance(
             model=model,
             fingerprint="" if toy else results["model"]["fingerprint"],
@@ -197,17 +195,9 @@ def pmi(
         )
         if not common.deliver("pmi", how, results, store, as_json):
             return
-        if toy:
-            shares = {"trained": results["fit"]["shares"]}
-        else:
-            shares = {name: row["shares"] for name, row in results["regression"].items()}
         terms = list(next(iter(shares.values())))
         lines = [[name, *(row[term] for term in terms)] for name, row in shares.items()]
         typer.echo(tabulate(lines, ["share of the variance of h.w", *terms], floatfmt=".3f"))
-
-
-def _mark(found: bool) -> str:
-    return "yes" if found else "no"
 
 
 @app.command("fill-mask", rich_help_panel=common.MEASURE)

@@ -105,7 +105,7 @@ def fit(
             return
         typer.echo(
             f"fitted {calibrate} on {len(texts)} different sentences of {sentences.name}, "
-            f"{encoder.name}, layers {layers_used or 'mean'}, {encoder.dim} dimensions"
+            f"{encoder.name}, layers {layers_used}, {encoder.dim} dimensions"
         )
         typer.echo(f"saved: {out.name}" + (f", {out.with_suffix('.md').name}" if card else ""))
 
@@ -256,7 +256,7 @@ def export(
             raise FileExistsError(f"{out.name!r} exists; name a folder that does not.")
         common.check_place(out)
         pipe = Pipeline(calibrator, model, layers, None, device, None, download)
-        if pipe.layers is None:
+        if not hasattr(pipe.encoder, "model"):
             raise ValueError("word vectors have no sentence-transformers form here.")
         whole = to_sentence_transformer(pipe.encoder, pipe.layers, pipe.calibrator)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
@@ -330,7 +330,7 @@ class Pipeline:
 
 
 def layers_of(encoder: Any, layers: str | None, default: Any = "last2avg") -> Any:
-    """Give the layer choice, or None for word vectors, which have no layers."""
+    """Give the layer choice; of word vectors, which have no layers, there is the mean alone."""
     from bertflow_lite.encoders.transformer import Encoder
 
     if isinstance(encoder, Encoder):
@@ -340,7 +340,7 @@ def layers_of(encoder: Any, layers: str | None, default: Any = "last2avg") -> An
             f"{encoder.name!r} is a table of word vectors and has no layers: leave out --layers "
             f"{layers}, or name another --model."
         )
-    return None
+    return "mean"
 
 
 def warn_of_nothing_known(encoder: Any, raw: Any) -> None:
@@ -355,10 +355,7 @@ def warn_of_nothing_known(encoder: Any, raw: Any) -> None:
 
 def encode_texts(encoder: Any, texts: list[str], layers: Any) -> Any:
     """Encode with a progress bar, where somebody looks."""
-    progress = sys.stderr.isatty()
-    if layers is None:
-        return encoder.encode(texts, progress=progress)
-    return encoder.encode(texts, layers, progress=progress)
+    return encoder.encode(texts, layers, progress=sys.stderr.isatty())
 
 
 @app.command(rich_help_panel=common.SENTENCES)

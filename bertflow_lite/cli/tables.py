@@ -115,11 +115,18 @@ Name = Annotated[str | None, typer.Option(help="Name of the stored run; default:
 Store = Annotated[bool, typer.Option(help="Store the run as data/results/tableN/NAME.json.")]
 
 
-@app.command()
-def table(
-    number: Annotated[int, typer.Argument(help="1, 2, 3, 4, 5, 6 or 8, as in the paper.")],
+@app.command("figure", help="Measure what one of the paper's figures shows, and draw it.")
+@app.command("table", help="Run one of the paper's tables on a model, beside the paper's numbers.")
+def run_one(
+    context: typer.Context,
+    number: Annotated[
+        int, typer.Argument(help="As in the paper: tables 1, 2, 3, 4, 5, 6 or 8, figures 1 or 2.")
+    ],
     model: Models,
-    seeds: common.Seeds = 3,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Flows fitted, with seeds 0, 1, ...; default: 3, in a figure 1."),
+    ] = None,
     layers: MoreLayers = [],  # noqa: B006 (typer copies it)
     data: SomeSets = None,
     max_length: common.MaxLength = 64,
@@ -129,40 +136,20 @@ def table(
     name: Name = None,
     store: Store = True,
     resume: common.Resume = True,
-    out: Annotated[Path | None, typer.Option(help="Write the table: .json, .md, .tex.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write it: .json; a table .md, .tex; a figure .html (interactive)."),
+    ] = None,
     as_json: common.AsJson = False,
     download: common.Download = False,
     progress: common.Progress = True,
 ) -> None:
-    """Run one of the paper's tables on a model, beside the paper's numbers."""
+    """Run one experiment; the command's name says whether it is a table or a figure."""
     options = dict(locals()) | {"strict": True}
     with clear_errors():
-        _run_one("table", options.pop("number"), options)
-
-
-@app.command()
-def figure(
-    number: Annotated[int, typer.Argument(help="1 or 2, as in the paper.")],
-    model: Models,
-    seeds: common.Seeds = 1,
-    layers: MoreLayers = [],  # noqa: B006
-    data: SomeSets = None,
-    max_length: common.MaxLength = 64,
-    device: common.Device = None,
-    threads: common.Threads = None,
-    nli_sentences: NliSentences = None,
-    name: Name = None,
-    store: Store = True,
-    resume: common.Resume = True,
-    out: Annotated[Path | None, typer.Option(help="Write it: .html (interactive), .json.")] = None,
-    as_json: common.AsJson = False,
-    download: common.Download = False,
-    progress: common.Progress = True,
-) -> None:
-    """Measure what one of the paper's figures shows on a model, and draw it."""
-    options = dict(locals()) | {"strict": True}
-    with clear_errors():
-        _run_one("figure", options.pop("number"), options)
+        kind = str(options.pop("context").info_name)
+        options["seeds"] = seeds or (3 if kind == "table" else 1)
+        _measure(kind, options.pop("number"), options)
 
 
 @app.command(name="all")
@@ -196,7 +183,7 @@ def run_all(
         typer.echo(f"\n== {label}: {experiment.title}\n")
         try:
             with clear_errors():
-                _run_one(experiment.kind, experiment.number, options)
+                _measure(experiment.kind, experiment.number, options)
         except typer.Exit as ended:
             if ended.exit_code != 1:
                 raise
@@ -206,9 +193,9 @@ def run_all(
         raise typer.Exit(1)
 
 
-def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
+def _measure(kind: str, number: int, options: dict[str, Any]) -> None:
     """Run one experiment; `options` are the command's, ``strict`` where it must fit them all."""
-    from bertflow_lite.experiments.runs import store_run
+    from bertflow_lite.experiments.runs import provenance, store_run
     from bertflow_lite.files import write_text
 
     experiment = find_experiment(kind, number)
@@ -225,7 +212,8 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
         raise ValueError(f"{experiment.name} has no flow (NLI): --nli-sentences is not for it.")
     common.set_threads(options["threads"])
     functions = experiment.load()
-    results, how, kept = (_run_several if several else _run_encoder)(experiment, options)
+    results, about, kept = (_run_several if several else _run_encoder)(experiment, options)
+    how = provenance(**about, data=results["settings"]["data"])
     text = json.dumps({"how": how, "results": results}, indent=1, ensure_ascii=False)
     if out is not None:
         if out.suffix == ".json":
@@ -251,7 +239,6 @@ def _run_one(kind: str, number: int, options: dict[str, Any]) -> None:
 def _run_encoder(
     experiment: Experiment, options: dict[str, Any]
 ) -> tuple[Any, dict[str, Any], Any]:
-    from bertflow_lite.experiments.runs import provenance
     from bertflow_lite.experiments.scoring import RunOptions, open_kept
 
     (model,) = options["model"]
@@ -272,24 +259,22 @@ def _run_encoder(
     if kept.found:
         typer.echo(f"going on from {kept.found} finished parts of an earlier run", err=True)
     results = experiment.load().run(encoder, replace(chosen, keep=kept))
-    how = provenance(
-        model=_name(model),
-        fingerprint=encoder.fingerprint,
-        seed=list(range(options["seeds"])),
-        device=str(getattr(encoder, "device", "cpu")),
-        max_length=getattr(encoder, "max_length", None),
-        data=results["settings"]["data"],
-        seconds=round(kept.seconds, 1),
-        cpu_seconds=round(kept.cpu_seconds, 1),
-    )
-    return results, how, kept
+    about = {
+        "model": _name(model),
+        "fingerprint": encoder.fingerprint,
+        "seed": list(range(options["seeds"])),
+        "device": str(encoder.device),
+        "max_length": getattr(encoder, "max_length", None),
+        "seconds": round(kept.seconds, 1),
+        "cpu_seconds": round(kept.cpu_seconds, 1),
+    }
+    return results, about, kept
 
 
 def _run_several(
     experiment: Experiment, options: dict[str, Any]
 ) -> tuple[Any, dict[str, Any], None]:
     from bertflow_lite.devices import find_device
-    from bertflow_lite.experiments.runs import provenance
 
     started, worked = time.perf_counter(), time.process_time()
     results = experiment.load().run(
@@ -300,17 +285,16 @@ def _run_several(
         progress=options["progress"] and sys.stderr.isatty(),
     )
     models = results["models"]
-    how = provenance(
-        model=options["name"] or ", ".join(map(_name, options["model"])),
-        fingerprint=", ".join(one["fingerprint"] for one in models),
-        seed=[one["seed"] for one in models],
-        device=str(find_device(options["device"])),
-        max_length=options["max_length"],
-        data=results["settings"]["data"],
-        seconds=round(time.perf_counter() - started, 1),
-        cpu_seconds=round(time.process_time() - worked, 1),
-    )
-    return results, how, None
+    about = {
+        "model": options["name"] or ", ".join(map(_name, options["model"])),
+        "fingerprint": ", ".join(one["fingerprint"] for one in models),
+        "seed": [one["seed"] for one in models],
+        "device": str(find_device(options["device"])),
+        "max_length": options["max_length"],
+        "seconds": round(time.perf_counter() - started, 1),
+        "cpu_seconds": round(time.process_time() - worked, 1),
+    }
+    return results, about, None
 
 
 def _name(model: str) -> str:
@@ -340,9 +324,6 @@ def ablation(
     test: Annotated[
         bool, typer.Option(help="Score the presets on test splits, with the best dev whitening.")
     ] = False,
-    compare: Annotated[
-        str | None, typer.Option(help="Stored runs, by commas: print their means, run nothing.")
-    ] = None,
     seeds: common.Seeds = 3,
     max_length: common.MaxLength = 64,
     device: common.Device = None,
@@ -358,20 +339,9 @@ def ablation(
         from bertflow_lite.calibrators.flow_calibrator import PRESETS
         from bertflow_lite.datasets.sts import load_sts
         from bertflow_lite.experiments import ablation as runs
-        from bertflow_lite.experiments import ablation_summary as summary
-        from bertflow_lite.experiments.resume import KeptResults, no_keep
-        from bertflow_lite.experiments.runs import load_run, provenance
-        from bertflow_lite.experiments.scoring import RunOptions
+        from bertflow_lite.experiments.runs import KeptResults, no_keep, provenance
+        from bertflow_lite.experiments.scoring import RunOptions, format_results
 
-        if compare is not None:
-            stored = {name: load_run("ablation", name) for name in common.split_names(compare)}
-            averages = summary.average_models(
-                {name: run["results"]["rows"] for name, run in stored.items()}
-            )
-            typer.echo(
-                json.dumps(averages, indent=1) if as_json else summary.format_models(averages)
-            )
-            return
         sets = common.split_names(data) if data else list(runs.TEST_DATA if test else runs.DATA)
         wanted = ["whiten"] if test else common.split_names(parts) if parts else []
         variants = runs.find_variants(wanted, dropout=dropout)
@@ -411,7 +381,7 @@ def ablation(
         )
         results: dict[str, Any] = {"rows": rows}
         if test:
-            results = {"widths": {label: summary.best_width(rows, label) for label in layers}}
+            results = {"widths": {label: runs.best_width(rows, label) for label in layers}}
             results["rows"] = runs.run_test(encoder, results["widths"], options(sets))
         how = provenance(
             model=model,
@@ -425,9 +395,9 @@ def ablation(
         show = common.deliver("ablation", how, results, store, as_json)
         kept.remove()
         if show and test:
-            typer.echo(summary.format_test(results["rows"]))
+            typer.echo(format_results(results["rows"], "wmean", note=", test", average=True))
         elif show:
-            typer.echo(summary.format_effects(summary.summarize(rows)))
+            typer.echo(runs.format_effects(runs.summarize(rows)))
 
 
 REAL_SETS = "stsb,sick-r,sts12,sts13,sts14,sts15,sts16"

@@ -89,7 +89,7 @@ def nli(
     options = _options(locals(), "threads", "as_json", "store")
     with _at_work(threads, "the same command goes on from the last checkpoint"):
         from bertflow_lite.devices import find_device
-        from bertflow_lite.experiments.nli.fine_tune import run_nli
+        from bertflow_lite.experiments.nli_fine_tune import run_nli
         from bertflow_lite.experiments.runs import provenance
 
         results = run_nli(**options)

@@ -235,7 +235,7 @@ class PackagedModel:
 
 @dataclass(frozen=True)
 class SplitModel:
-    """A model too large for one pip package: several carry a zip file in parts, and the hub has it."""
+    """A model too large for one pip package: several carry a zip in parts, and the hub has it."""
 
     packages: tuple[str, ...]  # in the order of the parts
     version: str
@@ -245,7 +245,7 @@ class SplitModel:
     description: str
 
     def path(self) -> Path | None:
-        """Where the folder is: joined from the packages into the cache, or the hub client's copy."""
+        """Where the folder is: joined from the packages, in the cache, or the hub client's copy."""
         home = cache_dir() / "models" / f"{self.folder}-{self.sha256[:16]}"
         if home.is_dir():
             return home

@@ -174,19 +174,16 @@ def measure_space(
     """
     rows, texts = different_sentences(pairs)
     x = embeddings[rows]
-    exact, sampled = mean_cosine(x), sampled_mean_cosine(x, random_state=random_state)
-    singular = singular_values(x)
+    sampled = sampled_mean_cosine(x, random_state=random_state)
+    space = describe_space(x, N_SPECTRUM)
     interval = bootstrap_interval(
         pairs, embeddings, n_resamples=n_resamples, random_state=random_state
     )
     centered = embeddings - x.mean(axis=0)
     n_words = np.array([len(text.split()) for text in texts])
     out = {
-        "mean_cosine": {"estimate": exact.estimate, "low": exact.low, "high": exact.high},
         "sampled_cosine": {"estimate": sampled.estimate, "low": sampled.low, "high": sampled.high},
-        "effective_rank": effective_rank(singular),
         "effective_rank_raw": effective_rank(singular_values(x, center=False)),
-        "iso_score": iso_score(x),
         "partition_score": partition_score(unit_rows(x.astype(np.float64))),
         "mean_norm": float(np.linalg.norm(x, axis=1).mean()),
         "frequency": frequency_shares(
@@ -198,15 +195,24 @@ def measure_space(
         "sts_high": interval.high,
         "sts_centered": bootstrap_interval(pairs, centered, n_resamples=1).estimate,
     }
-    if spectrum:
-        out["spectrum"] = thin_spectrum(singular, N_SPECTRUM)
-    return out
+    if not spectrum:
+        del space["spectrum"]
+    return space | out
 
 
-def thin_spectrum(singular: Floats, most: int) -> dict[str, Any]:
-    """Give singular values, divided by the largest, at so many indices, even on a log scale."""
+def describe_space(x: NDArray[np.floating[Any]], most: int) -> dict[str, Any]:
+    """Mean cosine with its interval, effective rank, IsoScore, and at most so many singular values.
+
+    The singular values are divided by the largest, at indices even on a log scale.
+    """
+    cosine, singular = mean_cosine(x), singular_values(x)
     at = np.unique(np.geomspace(1, len(singular), most).round().astype(int))
-    return {"index": at.tolist(), "value": (singular[at - 1] / singular[0]).tolist()}
+    return {
+        "mean_cosine": {"estimate": cosine.estimate, "low": cosine.low, "high": cosine.high},
+        "effective_rank": effective_rank(singular),
+        "iso_score": iso_score(x),
+        "spectrum": {"index": at.tolist(), "value": (singular[at - 1] / singular[0]).tolist()},
+    }
 
 
 def _calibrate(
@@ -321,18 +327,14 @@ def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
     _, directions = principal_directions(own, mean)
     plane = (own - mean) @ directions[:2].T
     shown = np.unique(np.geomspace(1, len(words.words), N_SHOWN_WORDS).round().astype(int)) - 1
-    singular = singular_values(own)
-    exact = mean_cosine(own)
     return {
         "n_vectors": len(words.vectors),
         "n_left_out": words.n_left_out,
         "n_words": len(words.words),
         "dim": int(own.shape[1]),
-        "table1": make_table1(measured, first).to_dict(),
-        "table1_wordfreq": make_table1(words, neighbors, ranks=by_wordfreq).to_dict(),
-        "table1_one_token_ranks": make_table1(
-            words, neighbors, ranks=np.arange(len(words.words))
-        ).to_dict(),
+        "table1": make_table1(measured, first),
+        "table1_wordfreq": make_table1(words, neighbors, ranks=by_wordfreq),
+        "table1_one_token_ranks": make_table1(words, neighbors, ranks=np.arange(len(words.words))),
         "spearman_with_rank": {  # over the words of Table 1
             "norm": spearman(measured.ranks, norms[:n]),
             "distance": spearman(measured.ranks, first.distance.mean(axis=1)),
@@ -341,13 +343,10 @@ def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
         },
         "spearman_norm_distance": spearman(norms[:n], first.distance.mean(axis=1)),
         "space": {
-            "mean_cosine": {"estimate": exact.estimate, "low": exact.low, "high": exact.high},
-            "effective_rank": effective_rank(singular),
-            "iso_score": iso_score(own),
+            **describe_space(own, N_SPECTRUM),
             "partition_score": partition_score(own),
             "partition_score_unit": partition_score(unit_rows(own.astype(np.float64))),
             "frequency": frequency_shares(own, f, n_directions=10).to_dict(),
-            "spectrum": thin_spectrum(singular, N_SPECTRUM),
         },
         "shown": {
             "word": [words.words[i] for i in shown],

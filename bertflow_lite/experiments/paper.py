@@ -33,27 +33,14 @@ _TABLES = range(1, 9)
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """One published row of STS scores.
+    """One published row of STS scores."""
 
-    Attributes
-    ----------
-    label : str
-        What was scored, as the source calls it.
-    scores : dict of str to float
-        Spearman x 100 by set (our names).
-    source : str
-        Who published it, and where.
-    aggregation : {"all", "mean", "wmean"}
-        How subsets were summed up.  Rows of different aggregations cannot be compared.
-    note : str
-        What else one has to know.
-    """
-
-    label: str
-    scores: dict[str, float]
-    source: str
+    label: str  # what was scored, as the source calls it
+    scores: dict[str, float]  # Spearman x 100 by set (our names)
+    source: str  # who published it, and where
+    # How subsets were summed up. Rows of different aggregations cannot be compared.
     aggregation: Aggregation
-    note: str = ""
+    note: str = ""  # what else one has to know
 
     @property
     def average(self) -> float:
@@ -63,24 +50,12 @@ class PublishedRow:
 
 @dataclass(frozen=True)
 class Gain:
-    """How much higher one row of scores is than another, in points of Spearman x 100.
+    """How much higher one row of scores is than another, in points of Spearman x 100."""
 
-    Attributes
-    ----------
-    average : float
-        Mean difference over the sets that both have.
-    largest : float
-        Largest difference.
-    largest_on : str
-        The set where it is.
-    by_set : dict of str to float
-        The differences.
-    """
-
-    average: float
-    largest: float
-    largest_on: str
-    by_set: dict[str, float] = field(repr=False)
+    average: float  # mean difference over the sets that both have
+    largest: float  # largest difference
+    largest_on: str  # the set where it is
+    by_set: dict[str, float] = field(repr=False)  # the differences
 
 
 @lru_cache(maxsize=1)

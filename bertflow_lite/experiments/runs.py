@@ -1,29 +1,42 @@
-"""Stored runs: numbers together with how they came about.
+"""Stored runs: numbers together with how they came about; and what an unfinished run left behind.
 
 A run is a JSON file under ``data/results/<table>/<name>.json``.  The command line writes it; the
 book reads it.  It names model and fingerprint, data and fingerprints, settings, seed, versions,
 device, date and command, so that every number in the book can be traced and made again.
+
+A run that was interrupted goes on from what it had finished: `KeptResults` keeps the parts of an
+experiment, `begin_or_go_on` and `workplace` hold the folder of a training.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import hashlib
 import json
+import logging
 import math
 import platform
 import shlex
+import shutil
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 
-from bertflow_lite.files import data_file, write_json
+from bertflow_lite.files import cache_dir, data_file, write_json
 from bertflow_lite.saving import package_versions
 
 __all__ = ["load_run", "provenance", "round_numbers", "store_run", "typed_command"]
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def provenance(
@@ -196,3 +209,186 @@ def round_numbers(value: Any, digits: int = 5) -> Any:
             raise ValueError(f"a measured number is {value}: look at how it came about.")
         return float(f"{value:.{digits}g}")
     return int(value) if isinstance(value, np.integer) else value
+
+
+class Keep(Protocol):
+    """A function that computes a part of an experiment, unless it was computed before."""
+
+    def __call__(self, key: str, compute: Callable[[], T], /) -> T:
+        """Give the value of the part named ``key``."""
+        ...
+
+
+def no_keep(key: str, compute: Callable[[], T], /) -> T:
+    """Compute, and keep nothing."""
+    return compute()
+
+
+class KeptResults:
+    """Finished parts of one experiment, in a file of the cache folder until it is complete.
+
+    The file is written whole after each part (to a file beside it, then renamed), so a process
+    that is stopped or killed loses the part it was at and nothing else.  Where the cache cannot
+    be written, a warning says so and the work goes on.
+
+    The settings are all that the numbers depend on, as JSON can hold it: encoder fingerprint,
+    seeds, layers, data, versions. Other settings mean another file. The folder is ``partial`` in
+    the cache by default.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> KeptResults("demo", {"seed": 0}, folder)("a", lambda: 1)
+    1
+    >>> again = KeptResults("demo", {"seed": 0}, folder)
+    >>> again("a", lambda: 2), again.found
+    (1, 1)
+    >>> again.remove()
+    """
+
+    def __init__(
+        self, experiment: str, settings: dict[str, Any], folder: Path | None = None
+    ) -> None:
+        text = json.dumps(settings, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self.path = (folder or cache_dir() / "partial") / f"{experiment}-{digest}.json"
+        self._parts: dict[str, Any] = {}
+        self._writable = True
+        self._before = (0.0, 0.0)
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+            if content["settings"] == settings:
+                self._parts = dict(content["parts"])
+                self._before = (float(content["seconds"]), float(content["cpu_seconds"]))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning("%s cannot be read (%s): starting anew", self.path.name, error)
+        self._settings = settings
+        self._started = (time.perf_counter(), time.process_time())
+        self.found = len(self._parts)
+
+    def __call__(self, key: str, compute: Callable[[], T], /) -> T:
+        """Give the part's value: from the file, or computed now and put there."""
+        if key not in self._parts:
+            # As JSON gives it back, so that a first run and a resumed one have the same values.
+            self._parts[key] = json.loads(json.dumps(compute(), allow_nan=False))
+            self._write()
+        value: T = self._parts[key]
+        return value
+
+    @property
+    def seconds(self) -> float:
+        """Wall time so far; of interrupted starts, up to their last finished part."""
+        return self._before[0] + time.perf_counter() - self._started[0]
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time of this process, all threads together, counted as `seconds` is.
+
+        On a machine that others use too, it says better how much work the experiment is.
+        """
+        return self._before[1] + time.process_time() - self._started[1]
+
+    def remove(self) -> None:
+        """Forget everything: the experiment is complete, or is to start anew."""
+        self._parts, self.found, self._before = {}, 0, (0.0, 0.0)
+        self.path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        if not self._writable:
+            return
+        try:
+            content = {
+                "settings": self._settings,
+                "seconds": self.seconds,
+                "cpu_seconds": self.cpu_seconds,
+                "parts": self._parts,
+            }
+            write_json(self.path, content)
+        except OSError as error:
+            self._writable = False
+            logger.warning(
+                "%s cannot be written (%s): an interruption would lose finished rows",
+                self.path.name,
+                error,
+            )
+
+
+def begin_or_go_on(path: Path, settings: dict[str, Any], overwrite: bool) -> None:
+    """Begin a run, or make sure that the one in the folder is the same.
+
+    The settings, kept at ``path``, are all that the result depends on. With ``overwrite`` it begins
+    anew where another run lies, and the folders beside ``path`` go; else the error names what
+    differs.
+    """
+    if path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        now = json.loads(json.dumps(settings))
+        differ = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+        if not differ:
+            return
+        if not overwrite:
+            values = [(key, before.get(key), now.get(key)) for key in differ]
+            what = ", ".join(
+                key if isinstance(old, dict) else f"{key} ({old}, now {new})"
+                for key, old, new in values
+            )
+            raise ValueError(
+                f"another run lies in {path.parent.name!r}, begun with another {what}. Give the "
+                "same arguments to go on with it, name another folder, or say overwrite=True "
+                "(command line: --overwrite) to replace it."
+            )
+        for entry in path.parent.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+    write_json(path, settings)
+
+
+@contextlib.contextmanager
+def workplace(folder: Path) -> Iterator[Path]:
+    """Hold a working folder alone; it goes when the work is done, and stays when it is stopped."""
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(
+            f"another process is at work in {folder.name!r}: wait for it, or name another folder."
+        ) from None
+    try:
+        yield folder
+    finally:
+        lock.release()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def stop_requested() -> Iterator[threading.Event]:
+    """Note Ctrl-C and SIGTERM instead of acting at once: a step is never left half done.
+
+    A second one acts at once.
+
+    The event is set when the process was asked to stop; outside the main thread it never is.
+    """
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    before = {kind: signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(*_: Any) -> None:
+        event.set()
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+    for kind in before:
+        signal.signal(kind, stop)
+    try:
+        yield event
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)

@@ -14,7 +14,7 @@ import logging
 import time
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +31,7 @@ from bertflow_lite.datasets.sts import OWN_SETS, load_sts
 from bertflow_lite.encoders.pooling import layer_label
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
-from bertflow_lite.experiments.resume import Keep, KeptResults, no_keep
+from bertflow_lite.experiments.runs import Keep, KeptResults, no_keep
 from bertflow_lite.files import cache_dir, replacing
 from bertflow_lite.measures.scores import bootstrap_interval, pair_cosines, score_sts
 from bertflow_lite.measures.similarity import Floats
@@ -78,6 +78,10 @@ class RunOptions:
     def choices(self, *own: str) -> list[str]:
         """Layer choices: the experiment's own, then those that were asked for besides."""
         return list(dict.fromkeys([*own, *self.layers]))
+
+    def row(self, compute: Callable[[], dict[str, Any]], **what: Any) -> dict[str, Any]:
+        """Give a row of a table: what it is about, and what is computed or was kept of it."""
+        return what | self.keep(" | ".join(map(str, what.values())), compute)
 
 
 def seeds_for(calibrator: str, seeds: int) -> range:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,33 +39,19 @@ class HasVocabulary(Protocol):
 
 @dataclass(frozen=True)
 class WordEmbeddings:
-    """The input embedding matrix of a model, and which of its rows are whole words.
+    """The input embedding matrix of a model, and which of its rows are whole words."""
 
-    Attributes
-    ----------
-    vectors : ndarray, shape (n_tokens, dim), float32
-        Every row that a text can use: special tokens ([CLS], <|im_start|> ...), reserved ones
-        ([unused7] ...) and rows without a token are left out; pieces of words (##ing) and
-        punctuation are in.
-    tokens : tuple of str, length n_tokens
-        The token of each row, as the vocabulary writes it.
-    words : tuple of str, length n_words
-        Words of one token, most frequent first.
-    rows : ndarray of int, shape (n_words,)
-        Row of each word in `vectors`.
-    ranks : ndarray of int, shape (n_words,)
-        Frequency rank of each word, from 0, among *all* counted words, whether of one token or
-        not.
-    n_left_out : int
-        Rows of the matrix that are not in `vectors`.
-    """
-
+    # Every row that a text can use: special tokens ([CLS], <|im_start|> ...), reserved ones
+    # ([unused7] ...) and rows without a token are left out; pieces of words (##ing) and punctuation
+    # are in; shape (n_tokens, dim), float32.
     vectors: NDArray[np.float32]
-    tokens: tuple[str, ...]
-    words: tuple[str, ...]
-    rows: NDArray[np.intp]
+    tokens: tuple[str, ...]  # the token of each row, as the vocabulary writes it; length n_tokens
+    words: tuple[str, ...]  # words of one token, most frequent first; length n_words
+    rows: NDArray[np.intp]  # row of each word in `vectors`; shape (n_words,)
+    # Frequency rank of each word, from 0, among *all* counted words, whether of one token or not;
+    # shape (n_words,).
     ranks: NDArray[np.intp]
-    n_left_out: int
+    n_left_out: int  # rows of the matrix that are not in `vectors`
 
     @classmethod
     def of(cls, encoder: HasVocabulary, ranked_words: Sequence[str]) -> WordEmbeddings:
@@ -124,23 +110,14 @@ class WordEmbeddings:
 
 @dataclass(frozen=True)
 class Neighbors:
-    """The k nearest neighbors of some rows, nearest first, by distance and by dot product.
+    """The k nearest neighbors of some rows, nearest first, by distance and by dot product."""
 
-    Attributes
-    ----------
-    by_distance, by_dot : ndarray of int, shape (n, k)
-        Rows with the smallest l2 distance, and rows with the largest dot product.  They differ: a
-        long vector has a large dot product with everything, but lies far from most.
-    distance : ndarray, shape (n, k)
-        l2 distance to the neighbors by distance.
-    dot : ndarray, shape (n, k)
-        Dot product with the neighbors by dot product.
-    """
-
+    # Rows with the smallest l2 distance, and rows with the largest dot product. They differ: a long
+    # vector has a large dot product with everything, but lies far from most. Shape (n, k).
     by_distance: NDArray[np.intp]
     by_dot: NDArray[np.intp]
-    distance: Floats
-    dot: Floats
+    distance: Floats  # l2 distance to the neighbors by distance; shape (n, k)
+    dot: Floats  # dot product with the neighbors by dot product; shape (n, k)
 
 
 def find_neighbors(
@@ -180,41 +157,6 @@ def find_neighbors(
     return Neighbors(by_distance, by_dot, distance, dot)
 
 
-@dataclass(frozen=True)
-class Table1:
-    """The paper's Table 1: one entry for each bin of frequency ranks.
-
-    Attributes
-    ----------
-    bins : tuple of (int, int)
-        First rank, and the rank after the last.
-    n_words : list of int
-        Words in each bin that are one token, and so have an embedding.
-    norm : list of float
-        Mean l2 norm.
-    distance, dot : dict of int to list of float
-        For each k, the mean l2 distance to the k nearest neighbors by distance, and the mean dot
-        product with the k nearest by dot product.
-    distance_dot : dict of int to list of float
-        For each k, the mean dot product with the k nearest neighbors *by distance*: the other way
-        to read the caption.
-    """
-
-    bins: tuple[tuple[int, int], ...]
-    n_words: list[int]
-    norm: list[float]
-    distance: dict[int, list[float]]
-    dot: dict[int, list[float]]
-    distance_dot: dict[int, list[float]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the numbers as a dictionary that JSON can hold."""
-        content = asdict(self)
-        for name in ("distance", "dot", "distance_dot"):
-            content[name] = {str(k): values for k, values in content[name].items()}
-        return content
-
-
 def make_table1(
     words: WordEmbeddings,
     neighbors: Neighbors | None = None,
@@ -222,8 +164,8 @@ def make_table1(
     ranks: NDArray[np.intp] | None = None,
     bins: Sequence[tuple[int, int]] = BINS,
     ks: Sequence[int] = KS,
-) -> Table1:
-    """Measure Table 1.
+) -> dict[str, Any]:
+    """Measure the paper's Table 1.
 
     A bin holds the words whose rank among all counted words lies in it: frequency belongs to the
     word, not to the vocabulary, so that bins mean the same for every model.  They are then not
@@ -232,6 +174,11 @@ def make_table1(
     Take ``words.up_to`` the last rank, to find no neighbors for nothing. Neighbors are those of
     ``words.rows``; other ranks than ``words.ranks`` can be given, as can other bins of ranks and
     numbers of neighbors.
+
+    Gives, one entry for each of ``bins`` (first rank, and the rank after the last): ``n_words`` of
+    one token, and their mean l2 ``norm``; and by k, as a string, ``distance``, the mean l2 distance
+    to the k nearest by distance, ``dot``, the mean dot product with the k nearest by dot product,
+    and ``distance_dot``, that with the k nearest *by distance*: the other way to read the caption.
     """
     ranks = words.ranks if ranks is None else ranks
     if neighbors is None:
@@ -250,17 +197,17 @@ def make_table1(
     also = np.stack([(own * words.vectors[column]).sum(axis=1)
                      for column in neighbors.by_distance.T], axis=1)  # fmt: skip
 
-    def means(values: Floats) -> dict[int, list[float]]:
-        return {k: [float(values[inside, :k].mean()) for inside in members] for k in ks}
+    def means(values: Floats) -> dict[str, list[float]]:
+        return {str(k): [float(values[inside, :k].mean()) for inside in members] for k in ks}
 
-    return Table1(
-        tuple((int(low), int(high)) for low, high in bins),
-        [len(inside) for inside in members],
-        [float(norms[inside].mean()) for inside in members],
-        means(neighbors.distance),
-        means(neighbors.dot),
-        means(also.astype(np.float64)),
-    )
+    return {
+        "bins": [[int(low), int(high)] for low, high in bins],
+        "n_words": [len(inside) for inside in members],
+        "norm": [float(norms[inside].mean()) for inside in members],
+        "distance": means(neighbors.distance),
+        "dot": means(neighbors.dot),
+        "distance_dot": means(also.astype(np.float64)),
+    }
 
 
 def run_table1(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[str, Any]:
@@ -269,7 +216,7 @@ def run_table1(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
     Only the encoder matters, and no option: nothing is drawn at random, and word embeddings have no
     layers.
 
-    Gives ``settings``, and ``table1`` (`Table1.to_dict`).
+    Gives ``settings``, and ``table1`` (`make_table1`).
     """
     if not isinstance(encoder, Encoder):
         raise ValueError(f"Table 1 measures a transformer's word embeddings; {encoder.name!r} "
@@ -278,7 +225,7 @@ def run_table1(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
     words = WordEmbeddings.of(encoder, counts.words).up_to(BINS[-1][1])
     return {
         "settings": {"data": {}, "word_counts": counts.source},
-        "table1": make_table1(words).to_dict(),
+        "table1": make_table1(words),
     }
 
 

@@ -69,11 +69,10 @@ def run_table4(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
         for method, how in METHODS.items():
             for seed in range(options.seeds if "flow" in method else 1):
                 compute = partial(_score, pairs, parts, raw, how, seed, options.progress)
-                row = options.keep(f"{label} {method} {seed}", compute)
-                rows.append({"layers": label, "method": method, "seed": seed} | row)
+                rows.append(options.row(compute, layers=label, method=method, seed=seed))
     for method, values in lexical_similarities(pairs, texts["target"]).items():
-        row = options.keep(method, partial(_measure, pairs.gold > 0, values, None))
-        rows.append({"layers": "", "method": method, "seed": 0} | row)
+        compute = partial(_measure, pairs.gold > 0, values, None)
+        rows.append(options.row(compute, layers="", method=method, seed=0))
     return {
         "settings": {
             "data": {"qnli": fingerprint_with_labels(pairs), nli.name: nli.fingerprint},

@@ -15,7 +15,7 @@ from tabulate import SEPARATING_LINE, tabulate
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.experiments.paper import load_paper_table
-from bertflow_lite.experiments.resume import Keep
+from bertflow_lite.experiments.runs import Keep
 from bertflow_lite.experiments.scoring import (
     AnyEncoder,
     RunOptions,

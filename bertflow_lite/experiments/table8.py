@@ -13,7 +13,7 @@ from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.models import load_model
 from bertflow_lite.encoders.pooling import LayersArgument
 from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.experiments.nli.fine_tune import load_nli_record
+from bertflow_lite.experiments.nli_judge import load_nli_record
 from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.scoring import calibrated, encode_parts, show_score
 from bertflow_lite.measures.scores import score_sts

@@ -13,13 +13,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bertflow_lite.figures.drawing import (
-    add_bars,
-    draw,
-    error_bars,
-    lay_out,
-    whiskers,
-)
+from bertflow_lite.figures.drawing import add_bars, draw, error_bars, lay_out, whiskers
 from bertflow_lite.figures.plots import (
     INK,
     PALETTE,
@@ -27,46 +21,25 @@ from bertflow_lite.figures.plots import (
     Rows,
     add_slider,
     looks_of,
-    make_button,
     name_method,
     name_set,
+    switch_views,
 )
-
-__all__ = [
-    "block_lines",
-    "influence_lines",
-    "lead_dots",
-    "overlap_bars",
-    "rarity_dots",
-    "trick_bars",
-    "weight_slider",
-]
 
 
 def lead_dots(
     runs: Mapping[str, Rows],
     *,
     methods: Sequence[str] = ("sn", "whiten", "whiten:128", "flow"),
-    control: str = "random weights",
     title: str = "",
 ) -> go.Figure:
     """Scores by set: a model and one that has learned nothing, raw and calibrated.
 
-    Parameters
-    ----------
-    runs : mapping of str to rows of `run_pretraining`
-        Rows of one layer choice, by the name of the model and layer; a button for each model and
-        method.
-    methods : sequence of str
-        Calibrators to choose from; those that a run lacks are left out.
-    control : str, default "random weights"
-        What to call the control.
-    title : str, default ""
+    ``runs``: rows of `run_pretraining` for one layer choice, by the name of the model and layer; a
+    button for each model and method. ``methods``: calibrators to choose from; those that a run
+    lacks are left out.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Dots with 95 % intervals; hover shows the lead of the model over the control.
+    Dots with 95 % intervals; hover shows the lead of the model over the control.
     """
     views: dict[str, dict[str, list[Any]]] = {}
     for model, rows in runs.items():
@@ -75,27 +48,17 @@ def lead_dots(
                 views[f"{model}: {name_method(method)}"] = _lead_view(rows, method)
     if not views:
         raise ValueError("No row has a lead over a control: give rows of run_pretraining.")
-    first = next(iter(views.values()))
     fig = go.Figure()
-    for k, look in enumerate((
-        Look(f"{control}, raw", "", PALETTE["gray"], "circle-open"),
-        Look(f"{control}, calibrated", "", PALETTE["gray"], "circle"),
+    for look in (
+        Look("random weights, raw", "", PALETTE["gray"], "circle-open"),
+        Look("random weights, calibrated", "", PALETTE["gray"], "circle"),
         Look("model, raw", "", PALETTE["blue"], "diamond-open"),
         Look("model, calibrated", "", PALETTE["blue"], "diamond"),
-    )):  # fmt: skip
-        bars = error_bars(first["error_x.array"][k], first["error_x.arrayminus"][k])
-        draw(
-            fig,
-            look,
-            first["x"][k],
-            first["y"][k],
-            "%{y}: %{x:.1f}%{customdata}",
-            size=10,
-            customdata=first["customdata"][k],
-            error_x=bars,
-        )
-    menu = [make_button(label, view) for label, view in views.items()]
-    fig.update_yaxes(categoryorder="array", categoryarray=first["y"][0][::-1])
+    ):
+        hover = "%{y}: %{x:.1f}%{customdata}"
+        draw(fig, look, None, None, hover, size=10, error_x=error_bars([], []))
+    menu = switch_views(fig, views)
+    fig.update_yaxes(categoryorder="array", categoryarray=fig.data[0].y[::-1])
     return lay_out(fig, title, "Spearman x 100", height=540, menu=menu)
 
 
@@ -127,37 +90,25 @@ def rarity_dots(
     runs: Mapping[str, Rows],
     *,
     methods: Sequence[str] = ("none", "sn", "whiten:128", "flow"),
-    by: str = "tfidf",
     title: str = "",
 ) -> go.Figure:
     """How alike a model's similarities are to TF-IDF's, and what is left without it; by set.
 
-    Parameters
-    ----------
-    runs : mapping of str to rows of `run_rarity`
-        Rows of one layer choice, by the name of the model and layer.
-    methods : sequence of str
-        Calibrators; one color each.
-    by : {"tfidf", "count"}, default "tfidf"
-        Which simple similarity explains.
-    title : str, default ""
+    ``runs``: rows of `run_rarity` for one layer choice, by the name of the model and layer.
+    ``methods``: calibrators; one color each.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Bars by model; buttons change what is shown: agreement with people, with TF-IDF, and with
-        people given TF-IDF, each the mean over the sets.
+    Bars by model; buttons change what is shown: agreement with people, with TF-IDF, and with people
+    given TF-IDF, each the mean over the sets.
     """
-    simple = name_method(by)
     measures = {
         "agreement with people": "gold",
-        f"agreement with {simple}": "control",
-        f"with people, given {simple}": "gold_given_control",
-        f"{simple} with people, given the model": "control_gold_given",
+        "agreement with TF-IDF": "control",
+        "with people, given TF-IDF": "gold_given_control",
+        "TF-IDF with people, given the model": "control_gold_given",
     }
 
     def mean(rows: Rows, method: str, key: str) -> float | None:
-        found = [r[key] for r in rows if r["calibrator"] == method and r["by"] == by]
+        found = [r[key] for r in rows if r["calibrator"] == method and r["by"] == "tfidf"]
         return round(float(np.mean(found)), 2) if found else None
 
     heights = {
@@ -176,11 +127,10 @@ def _bars(
 ) -> go.Figure:
     """Draw bars by model, a color for each method, and a button for each set of heights."""
     fig = go.Figure()
-    first = next(iter(heights.values()))
-    for method, look, values in zip(methods, looks_of(methods).values(), first, strict=False):
-        add_bars(fig, replace(look, name=name_method(method)), list(runs), values)
+    for method, look in looks_of(methods).items():
+        add_bars(fig, replace(look, name=name_method(method)), list(runs), None)
     fig.update_layout(barmode="group")
-    menu = [make_button(label, {"y": values}) for label, values in heights.items()]
+    menu = switch_views(fig, {label: {"y": values} for label, values in heights.items()})
     return lay_out(fig, title, y=axis, height=480, menu=menu)
 
 
@@ -188,23 +138,12 @@ def block_lines(
     rows: Rows,
     *,
     methods: Sequence[str] = ("none", "sn", "whiten", "flow"),
-    aggregation: str = "all",
     title: str = "",
 ) -> go.Figure:
     """Score by number of blocks of a network with random weights; a button for each set.
 
-    Parameters
-    ----------
-    rows : rows of `encoder_scores`
-        Layers that are no index, such as ``"cls"``, are left out.
-    methods : sequence of str
-        Calibrators; one line each.
-    aggregation : {"all", "wmean"}, default "all"
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``rows``: of `encoder_scores`; layers that are no index, such as ``"cls"``, are left out.
+    ``methods``: calibrators; one line each.
     """
     counted = [row for row in rows if row["layers"].isdigit()]
     if not counted:
@@ -216,10 +155,10 @@ def block_lines(
             mine = [r for r in counted if (r["data"], r["calibrator"]) == (name, method)]
             mine.sort(key=lambda row: int(row["layers"]))
             view["x"].append([int(row["layers"]) for row in mine])
-            view["y"].append([round(float(np.mean(row[aggregation])), 2) for row in mine])
-            spread = [round(float(np.std(row[aggregation])), 2) for row in mine]
+            view["y"].append([round(float(np.mean(row["all"])), 2) for row in mine])
+            spread = [round(float(np.std(row["all"])), 2) for row in mine]
             view["error_y.array"].append(spread)
-    axes = ("untrained blocks (0: embedding layer)", f"Spearman x 100, {aggregation}")
+    axes = ("untrained blocks (0: embedding layer)", "Spearman x 100, all")
     return _lines(views, methods, "%{x} blocks: %{y:.1f}", title, axes)
 
 
@@ -232,14 +171,11 @@ def _lines(
 ) -> go.Figure:
     """Draw a line for each method, and a button for each view of them."""
     fig = go.Figure()
-    first = next(iter(views.values()))
-    for k, (method, look) in enumerate(looks_of(methods).items()):
-        more: dict[str, Any] = {}
-        if "error_y.array" in first:
-            more["error_y"] = error_bars(first["error_y.array"][k])
+    bars = error_bars([]) if "error_y.array" in next(iter(views.values())) else None
+    for method, look in looks_of(methods).items():
         named = replace(look, name=name_method(method))
-        draw(fig, named, first["x"][k], first["y"][k], hover, "lines+markers", **more)
-    menu = [make_button(label, view) for label, view in views.items()]
+        draw(fig, named, None, None, hover, "lines+markers", error_y=bars)
+    menu = switch_views(fig, views)
     return lay_out(fig, title, *axes, height=480, menu=menu)
 
 
@@ -248,17 +184,8 @@ def overlap_bars(
 ) -> go.Figure:
     """Gain of calibrating, over all pairs and within bins of like word overlap, by set.
 
-    Parameters
-    ----------
-    runs : mapping of str to rows of `run_within`
-        Rows of one layer choice, by the name of the model and layer; a button for each model and
-        calibrator.
-    overlap : {"jaccard", "edit"}, default "jaccard"
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``runs``: rows of `run_within` for one layer choice, by the name of the model and layer; a
+    button for each model and calibrator.
     """
     views = {}
     for model, rows in runs.items():
@@ -274,14 +201,12 @@ def overlap_bars(
             }
     if not views:
         raise ValueError("No row has a gain: give rows of run_within, with their raw scores.")
-    first = next(iter(views.values()))
     fig = go.Figure()
     plain = Look("all pairs", "", PALETTE["gray"])
     within = Look("within bins of like overlap", "", PALETTE["blue"])
-    add_bars(fig, plain, first["x"][0], first["y"][0], "%{x}: %{y:+.1f}")
-    bars = error_bars(first["error_y.array"][1], first["error_y.arrayminus"][1]) | {"color": INK}
-    add_bars(fig, within, first["x"][1], first["y"][1], "%{x}: %{y:+.1f}", error_y=bars)
-    menu = [make_button(label, view) for label, view in views.items()]
+    for look, bars in ((plain, None), (within, error_bars([], []) | {"color": INK})):
+        add_bars(fig, look, None, None, "%{x}: %{y:+.1f}", error_y=bars)
+    menu = switch_views(fig, views)
     fig.update_layout(barmode="group")
     return lay_out(fig, title, y="gain, Spearman x 100", height=480, menu=menu)
 
@@ -294,19 +219,11 @@ def trick_bars(
 ) -> go.Figure:
     """Chance that a pair that means the same beats a pair that only shares its words.
 
-    Parameters
-    ----------
-    runs : mapping of str to rows of `run_kinds`
-        Rows of one layer choice, by the name of the model and layer.
-    methods : sequence of str
-        Calibrators; one color each.
-    title : str, default ""
+    ``runs``: rows of `run_kinds` for one layer choice, by the name of the model and layer.
+    ``methods``: calibrators; one color each.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Bars by model; a button for each kind of equal meaning against each trick.  A line at 50:
-        guessing.
+    Bars by model; a button for each kind of equal meaning against each trick. A line at 50:
+    guessing.
     """
 
     def chance(rows: Rows, *duel: str) -> float | None:
@@ -333,17 +250,9 @@ def influence_lines(
 ) -> go.Figure:
     """Draw what a word weighs in the sentence's vector, against how rare it is.
 
-    Parameters
-    ----------
-    runs : mapping of str to rows of `run_influence`
-        Rows of one layer choice, by the name of the model and layer; a button each.
-    methods : sequence of str
-        Calibrators; one line each.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``runs``: rows of `run_influence` for one layer choice, by the name of the model and layer; a
+    button each.
+    ``methods``: calibrators; one line each.
     """
     if not runs:
         raise ValueError("There is no run to draw.")
@@ -367,22 +276,10 @@ def weight_slider(
 ) -> go.Figure:
     """Draw what a shared word counts after whitening random word vectors; a slider for their width.
 
-    Parameters
-    ----------
-    widths : mapping of int to mapping of str to sequence of float
-        Width of the vectors -> ``"measured"`` and ``"predicted"`` weight of the words in each class
-        of rarity, relative to the rarest.
-    count : sequence of float
-        How many sentences have the words of each class.
-    others : mapping of str to sequence of float, optional
-        Weights that do not depend on the width, by name, such as TF-IDF's.
-    active : int, default 0
-        At which of the widths the slider stands at first.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``widths``: width of the vectors -> ``"measured"`` and ``"predicted"`` weight of the words in
+    each class of rarity, relative to the rarest. ``count``: how many sentences have the words of
+    each class. ``others``: weights that do not depend on the width, by name, such as TF-IDF's.
+    ``active``: at which of the widths the slider stands at first.
 
     Examples
     --------

@@ -19,19 +19,6 @@ from bertflow_lite.figures.plots import (
     make_slider,
 )
 
-__all__ = [
-    "add_bars",
-    "add_film",
-    "add_histograms",
-    "draw",
-    "error_bars",
-    "lay_out",
-    "legend_rows",
-    "place_title",
-    "shares_of",
-    "whiskers",
-]
-
 _PHONE = 300  # pixels for a legend on a screen of 400
 _TITLE_WIDTH = 44  # characters that fit such a screen
 
@@ -169,13 +156,13 @@ def _most_rows(fig: go.Figure, menu: Sequence[dict[str, Any]]) -> int:
     return max(legend_rows(list(names)) if len(names) > 1 else 0 for names in shown)
 
 
-def legend_rows(names: Sequence[str], width: int = _PHONE) -> int:
+def legend_rows(names: Sequence[str]) -> int:
     """Count the rows of a legend on a phone."""
     widths = [48 + 6.6 * len(name) for name in names]
-    if sum(widths) <= width:
+    if sum(widths) <= _PHONE:
         return 1
     # Where they do not fit into one row, Plotly makes columns of equal width.
-    return math.ceil(len(widths) / max(int(width / max(widths)), 1))
+    return math.ceil(len(widths) / max(int(_PHONE / max(widths)), 1))
 
 
 def add_film(

@@ -20,32 +20,14 @@ from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.figures.drawing import add_film, draw, lay_out
 from bertflow_lite.figures.plots import PALETTE, Look, add_slider, series
 
-__all__ = [
-    "change_of_variables",
-    "choose",
-    "cloud_slider",
-    "density_maps",
-    "draw_figure1",
-    "load_text",
-    "shifted_band",
-]
-
 
 def change_of_variables(
     curves: Mapping[str, tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]], title: str = ""
 ) -> go.Figure:
     """Draw a map in one dimension and what it does to a density; a slider for the map.
 
-    Parameters
-    ----------
-    curves : mapping of str to (z, u, density of z, density of u)
-        Slider label -> four arrays of one length: latents in ascending order, their images under
-        the map, and the two densities at these points.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``curves``: slider label -> four arrays of one length: latents in ascending order, their images
+    under the map, and the two densities at these points.
     """
     heads = ("the map f<br>from z to u", "the densities<br>of z and u")
     fig = make_subplots(rows=1, cols=2, subplot_titles=heads, horizontal_spacing=0.12)
@@ -73,32 +55,16 @@ def change_of_variables(
 def cloud_slider(
     frames: Mapping[str, ArrayLike],
     groups: Sequence[int] | NDArray[np.integer],
-    names: Sequence[str] = ("upper moon", "lower moon"),
     *,
     prefix: str = "",
     title: str = "",
     reach: float | None = None,
-    axes: tuple[str, str] = ("first dimension", "second dimension"),
 ) -> go.Figure:
     """Points of a plane in several states, one at each position of a slider.
 
-    Parameters
-    ----------
-    frames : mapping of str to array, shape (n, 2)
-        Slider label -> where the points are.
-    groups : sequence of int, length n
-        0 or 1: each group has its color and symbol.
-    names : sequence of str
-        The two groups' names in the legend.
-    prefix, title : str
-    reach : float, optional
-        Both axes go from ``-reach`` to ``reach``; default: as far as the points.
-    axes : tuple of str
-        Axis titles.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``frames``: slider label -> where the points are. ``groups``: 0 for the upper moon, 1 for the
+    lower one: each has its color and symbol. ``reach``: both axes go from ``-reach`` to ``reach``;
+    default: as far as the points.
     """
     belongs = np.asarray(groups)
     points = {label: np.asarray(x, dtype=float) for label, x in frames.items()}
@@ -107,13 +73,13 @@ def cloud_slider(
     for x in points.values():
         # What runs off the axes would only stretch the file.
         x = np.clip(np.round(x, 2), -3 * limit, 3 * limit)
-        for group in (0, 1):
+        for group, name in enumerate(("upper moon", "lower moon")):
             across, up = x[belongs == group].T
-            draw(fig, series(group, names[group]), across, up, size=5, opacity=0.7)
+            draw(fig, series(group, name), across, up, size=5, opacity=0.7)
     add_slider(fig, list(points), prefix=prefix)
     fig.update_xaxes(range=[-limit, limit], constrain="domain")
     fig.update_yaxes(range=[-limit, limit], scaleanchor="x")
-    return lay_out(fig, title, *axes, height=560)
+    return lay_out(fig, title, "first dimension", "second dimension", height=560)
 
 
 def density_maps(
@@ -121,19 +87,8 @@ def density_maps(
 ) -> go.Figure:
     """Log-density over a square as a heat map with data points on it; a button for each model.
 
-    Parameters
-    ----------
-    maps : mapping of str to array, shape (k, k)
-        Button label -> density (not its logarithm) at the grid points, rows along the second axis.
-    axis : array, shape (k,)
-        Grid positions, the same for both axes.
-    points : array, shape (n, 2)
-        Some data points.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``maps``: button label -> density (not its logarithm) at the grid points, rows along the second
+    axis. ``axis``: grid positions, the same for both axes. ``points``: some data points.
     """
     grid = np.round(np.asarray(axis, dtype=float), 3)
     data = np.round(np.asarray(points, dtype=float), 2)
@@ -164,19 +119,8 @@ def shifted_band(
 ) -> go.Figure:
     """Draw what one additive coupling does in the plane: its shift as a curve, before and after.
 
-    Parameters
-    ----------
-    x : array, shape (k,)
-        Values of the kept dimension.
-    shifts : mapping of str to array, shape (k,)
-        Slider label -> the shift g(x).
-    sample : array, shape (n, 2)
-        Points, first the kept dimension.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``x``: values of the kept dimension. ``shifts``: slider label -> the shift g(x). ``sample``:
+    points, first the kept dimension.
     """
     kept, points = np.asarray(x, dtype=float), np.asarray(sample, dtype=float)
     curves = [np.asarray(values, dtype=float) for values in shifts.values()]
@@ -201,19 +145,12 @@ def shifted_band(
 def draw_figure1(results: Mapping[str, Any], *, layers: str = "") -> go.Figure:
     """Draw the map from the embedding space to the latent, a slider over the flow's steps.
 
-    Parameters
-    ----------
-    results : mapping
-        From `figure1.run_figure1`.
-    layers : str, default ""
-        A layer choice of the run; empty: its first.
+    ``results``: from `figure1.run_figure1`. ``layers``: a layer choice of the run; empty: its
+    first.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        One point a sentence; color and shape show whether its words are frequent (thirds of the
-        sentences by mean log frequency). The cross is the origin; distances are in units of the
-        points' root mean square distance from it.
+    One point a sentence; color and shape show whether its words are frequent (thirds of the
+    sentences by mean log frequency). The cross is the origin; distances are in units of the points'
+    root mean square distance from it.
     """
     states = choose(results["maps"], layers, "layers")
     pairs = load_text(results["set"], "all", results["settings"]["data"])
@@ -267,27 +204,7 @@ def draw_figure1(results: Mapping[str, Any], *, layers: str = "") -> go.Figure:
 
 
 def choose(options: Mapping[str, Any], wanted: str, what: str) -> Any:
-    """Give what a run has under a name, or its first entry.
-
-    Parameters
-    ----------
-    options : mapping
-        What there is, by name; not empty.
-    wanted : str
-        A name; ``""`` asks for the first.
-    what : str
-        What the names stand for, in an error.
-
-    Returns
-    -------
-    object
-        The chosen value.
-
-    Raises
-    ------
-    ValueError
-        If there is no such name.
-    """
+    """Give what a run has under a name, or its first entry; `what` names it in an error."""
     name = wanted or next(iter(options))
     if name not in options:
         raise ValueError(f"{what} is {wanted!r}; the run has {', '.join(options)}.")
@@ -295,19 +212,9 @@ def choose(options: Mapping[str, Any], wanted: str, what: str) -> Any:
 
 
 def load_text(name: str, split: str, fingerprints: Mapping[str, str]) -> SentencePairs | None:
-    """Load the pairs that a run was made on.
+    """Load the pairs that a run was made on, by what the run says of its data.
 
-    Parameters
-    ----------
-    name, split : str
-        The set.
-    fingerprints : mapping of str to str
-        What the run says of its data.
-
-    Returns
-    -------
-    SentencePairs or None
-        None where the set is not on this machine, or another version of it is.
+    None where the set is not on this machine, or another version of it is.
     """
     try:
         pairs = load_sts(name, split)

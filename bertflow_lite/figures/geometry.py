@@ -15,17 +15,6 @@ from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.figures.drawing import draw, lay_out, whiskers
 from bertflow_lite.figures.plots import PALETTE, Look, add_slider, looks_of, series, short_name
 
-__all__ = [
-    "PAPER_TABLE1",
-    "plot_calibrated",
-    "plot_first_token",
-    "plot_layers",
-    "plot_sentences",
-    "plot_table1",
-    "plot_word_norms",
-    "plot_word_similarity",
-]
-
 _PRINTED = load_paper_table(1)
 PAPER_TABLE1: dict[str, Any] = {
     "norm": _PRINTED["mean_l2_norm"],
@@ -38,30 +27,22 @@ _LAYER = "layer (0 is the<br>embedding layer)"
 _BIN_NAMES = ["0 to 99", "100 to 499", "500 to 4,999", "5,000 to 9,999"]
 
 
-def plot_table1(tables: Mapping[str, Mapping[str, Any]], *, k: int = 3) -> go.Figure:
+def plot_table1(tables: Mapping[str, Mapping[str, Any]]) -> go.Figure:
     """Table 1 of the paper beside that of some models: norm, distance, dot product by bin.
 
-    Parameters
-    ----------
-    tables : mapping of str to dict
-        For each model's name its ``run["words"]["table1"]``.
-    k : int, default 3
-        Number of neighbors: 3, 5 or 7.
+    ``tables``: for each model's name its ``run["words"]["table1"]``.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Three panels. Each line is divided by its first value, since models differ in scale; the
-        values themselves are in the hover text.
+    Three panels. Each line is divided by its first value, since models differ in scale; the values
+    themselves are in the hover text.
     """
-    heads = ["norm", f"distance to<br>{k} nearest", f"{k} largest<br>dot products"]
+    heads = ["norm", "distance to<br>3 nearest", "3 largest<br>dot products"]
     fig = make_subplots(1, 3, subplot_titles=heads)
     everyone = {"BERT-base (paper)": PAPER_TABLE1, **tables}
     for number, (name, table) in enumerate(everyone.items()):
         look = replace(series(number - 1, name), dash="solid")
         if number == 0:
             look = Look(name, name, PALETTE["gray"], "star", "dot")
-        lines = [table["norm"], table["distance"][str(k)], table["dot"][str(k)]]
+        lines = [table["norm"], table["distance"]["3"], table["dot"]["3"]]
         for column, values in enumerate(lines, start=1):
             y = [value / values[0] for value in values]
             more = {"customdata": values, "legendgroup": name, "showlegend": column == 1}
@@ -76,14 +57,7 @@ def plot_table1(tables: Mapping[str, Mapping[str, Any]], *, k: int = 3) -> go.Fi
 def plot_word_norms(words: Mapping[str, Any]) -> go.Figure:
     """Norm of each shown word against its frequency rank, colored by its neighbors' distance.
 
-    Parameters
-    ----------
-    words : dict
-        A run's ``words``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``words``: a run's ``words``.
     """
     shown = words["shown"]
     # Plotly reads hover text as HTML, and some tokens are "<".
@@ -111,14 +85,7 @@ def _shaded(values: Sequence[float], title: str) -> dict[str, Any]:
 def plot_layers(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> go.Figure:
     """STS score, mean cosine, IsoScore and frequency's share, layer by layer.
 
-    Parameters
-    ----------
-    layers : mapping of str to list of dict
-        A run's ``layers``: for each set, the measures of each layer.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``layers``: a run's ``layers``: for each set, the measures of each layer.
     """
     panels = {
         "STS score (Spearman x 100)": lambda m: m["sts"],
@@ -151,16 +118,8 @@ def plot_first_token(
 ) -> go.Figure:
     """Norm of the first token beside the others', and the STS score with and without it.
 
-    Parameters
-    ----------
-    first_token : list of dict
-        A run's ``first_token``.
-    layers : list of dict
-        The measures of the same set in the run's ``layers``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``first_token``: a run's ``first_token``. ``layers``: the measures of the same set in the run's
+    ``layers``.
     """
     fig = make_subplots(1, 2, subplot_titles=["mean norm<br>of a token", "STS score"])
     lines = [
@@ -181,16 +140,8 @@ def plot_first_token(
 def plot_calibrated(calibrated: Mapping[str, Mapping[str, Any]], *, x: str) -> go.Figure:
     """STS score with its interval against a measure of geometry, one mark a calibrator.
 
-    Parameters
-    ----------
-    calibrated : mapping of str to dict
-        One set and one layer choice of a run's ``calibrated``.
-    x : {"mean_cosine", "iso_score", "effective_rank", "partition_score"}
-        The measure.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``calibrated``: one set and one layer choice of a run's ``calibrated``. ``x``: the measure, such
+    as ``"iso_score"``.
     """
     titles = {
         "mean_cosine": "mean cosine of random pairs",
@@ -213,14 +164,7 @@ def plot_calibrated(calibrated: Mapping[str, Mapping[str, Any]], *, x: str) -> g
 def plot_word_similarity(word_similarity: Mapping[str, Any]) -> go.Figure:
     """Spearman with people's ratings by calibration, on pairs of words of one token each.
 
-    Parameters
-    ----------
-    word_similarity : dict
-        A run's ``word_similarity``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``word_similarity``: a run's ``word_similarity``.
     """
     fig = go.Figure()
     for number, (name, result) in enumerate(word_similarity["sets"].items()):
@@ -241,26 +185,9 @@ def plot_sentences(
 ) -> go.Figure:
     """Map sentences, with a slider from raw to whitened to the flow's latent.
 
-    Parameters
-    ----------
-    views : dict
-        A run's ``views``.
-    sentences : sequence of str
-        ``pairs.sentences`` of the set that the views are of.
-    method : {"umap", "pca"}, default "umap"
-        Which coordinates.
-    kinds : sequence of str, optional
-        A kind for each of `sentences` (``[*pairs.kinds] * 2``): colors the marks by it, instead
-        of by word frequency.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    ValueError
-        If `method` is unknown, or sentences or kinds are not those of the views.
+    ``views``: a run's ``views``. ``sentences``: ``pairs.sentences`` of the set that the views are
+    of. ``method``: ``"umap"`` or ``"pca"``. ``kinds``: a kind for each of the sentences
+    (``[*pairs.kinds] * 2``), which colors the marks instead of word frequency.
     """
     if method not in ("umap", "pca"):
         raise ValueError(f"method is {method!r}; it must be 'umap' or 'pca'.")

@@ -15,18 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.figures.drawing import add_bars, add_histograms, draw, lay_out, shares_of
-from bertflow_lite.figures.plots import INK, PALETTE, Look, add_slider, looks_of, make_button
-
-__all__ = [
-    "contribution_bars",
-    "cosine_histograms",
-    "layer_histograms",
-    "loss_curve",
-    "score_dots",
-    "similarity_scatter",
-    "spectrum_lines",
-    "threshold_bars",
-]
+from bertflow_lite.figures.plots import (
+    INK,
+    PALETTE,
+    Look,
+    add_slider,
+    looks_of,
+    make_button,
+    switch_views,
+)
 
 _COLORS = [*PALETTE.values()]
 SAME = Look("same meaning", "", PALETTE["blue"], "circle")
@@ -48,17 +45,8 @@ def similarity_scatter(
 ) -> go.Figure:
     """Cosine against gold score, one point a pair; a button for each set of similarities.
 
-    Parameters
-    ----------
-    pairs : SentencePairs
-        The pairs; where they have kinds, color and shape show the group of kinds.
-    similarities : mapping of str to ndarray, each of shape (n_pairs,)
-        Cosines by the name on the button; the first is shown at the start.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``pairs``: the pairs; where they have kinds, color and shape show the group of kinds.
+    ``similarities``: cosines by the name on the button; the first is shown at the start.
     """
     kinds = pairs.kinds if pairs.kinds is not None else np.full(len(pairs), "")
     groups = [KIND_GROUPS.get(str(kind), replace(SAME, name="pairs")) for kind in kinds]
@@ -71,7 +59,7 @@ def similarity_scatter(
         for label, values in similarities.items()
     }
     fig = go.Figure()
-    for look, chosen, heights in zip(looks, rows, next(iter(y.values())), strict=True):
+    for look, chosen in zip(looks, rows, strict=True):
         text = [
             f"{pairs.sentences1[i]}<br>{pairs.sentences2[i]}<br>gold {pairs.gold[i]:g}"
             + (f", {kinds[i]}" if kinds[i] else "")
@@ -79,32 +67,21 @@ def similarity_scatter(
         ]
         hover = "%{text}<br>cosine %{y:.3f}"
         x_of = np.round(x[chosen], 3)
-        draw(fig, look, x_of, heights, hover, size=7, opacity=0.75, text=text)
+        draw(fig, look, x_of, None, hover, size=7, opacity=0.75, text=text)
     # One scale for all buttons: that raw cosines use so little of it is the point.
     lowest = min(float(np.min(values)) for values in similarities.values())
     fig.update_yaxes(range=[lowest - 0.05, 1.05])
-    menu = [make_button(label, {"y": heights}) for label, heights in y.items()]
+    menu = switch_views(fig, {label: {"y": heights} for label, heights in y.items()})
     across, up = "gold score (0 unrelated, 5 the same)", "cosine of the two vectors"
     return lay_out(fig, title, across, up, height=540, menu=menu)
 
 
-def cosine_histograms(
-    groups: Mapping[str, Mapping[str, ArrayLike]], title: str = "", bins: int = 60
-) -> go.Figure:
+def cosine_histograms(groups: Mapping[str, Mapping[str, ArrayLike]], title: str = "") -> go.Figure:
     """Histograms of cosines, overlaid; a button for each key of ``groups``.
 
-    Parameters
-    ----------
-    groups : mapping of str to mapping of str to array
-        Button label -> legend label -> cosines.  All buttons have the same legend labels.
-    title : str, default ""
-    bins : int, default 60
-        Bins between -1 and 1.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``groups``: button label -> legend label -> cosines. All buttons have the same legend labels.
     """
+    bins = 60
     edges = np.linspace(-1, 1, bins + 1)
     fig = go.Figure()
     add_histograms(fig, next(iter(groups.values())), bins)
@@ -120,17 +97,8 @@ def contribution_bars(
 ) -> go.Figure:
     """How much each dimension gives to the mean cosine of random pairs; strongest first.
 
-    Parameters
-    ----------
-    shares : mapping of str to ndarray, shape (dim,)
-        Button label -> share of each dimension, in percent of the mean cosine.
-    top : int, default 12
-        Number of dimensions shown; the rest is one bar.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``shares``: button label -> share of each dimension, in percent of the mean cosine. ``top``:
+    number of dimensions shown; the rest is one bar.
     """
 
     def bars(values: NDArray[np.float64]) -> tuple[list[str], NDArray[np.float64]]:
@@ -141,9 +109,9 @@ def contribution_bars(
 
     states = {label: bars(values) for label, values in shares.items()}
     fig = go.Figure()
-    add_bars(fig, Look("", "", PALETTE["blue"]), *next(iter(states.values())), "%{x}: %{y:.1f} %")
+    add_bars(fig, Look("", "", PALETTE["blue"]), None, None, "%{x}: %{y:.1f} %")
     fig.data[0].marker.color = [PALETTE["blue"]] * top + [PALETTE["gray"]]
-    menu = [make_button(label, {"x": [x], "y": [y]}) for label, (x, y) in states.items()]
+    menu = switch_views(fig, {label: {"x": [x], "y": [y]} for label, (x, y) in states.items()})
     across, up = "dimension, strongest first", "share of the mean cosine (%)"
     return lay_out(fig, title, across, up, menu=menu)
 
@@ -153,16 +121,7 @@ def score_dots(
 ) -> go.Figure:
     """Scores by data set (one line each), one marker for each method.
 
-    Parameters
-    ----------
-    scores : mapping of str to mapping of str to float
-        Method -> data set -> score.
-    title, axis : str
-        Title of the figure and of the score axis; name the aggregation there.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``scores``: method -> data set -> score.
     """
     fig = go.Figure()
     sets = list(next(iter(scores.values())))
@@ -181,17 +140,7 @@ def score_dots(
 def loss_curve(loss: Sequence[float], baselines: Mapping[str, float], title: str = "") -> go.Figure:
     """Training loss by step, with horizontal lines to compare it with.
 
-    Parameters
-    ----------
-    loss : sequence of float
-        Bits per dimension at each step.
-    baselines : mapping of str to float
-        Name -> bits per dimension.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``loss``: bits per dimension at each step. ``baselines``: name -> bits per dimension.
     """
     looks = looks_of(["flow, batch by batch", *baselines])
     fig = go.Figure()
@@ -206,15 +155,7 @@ def loss_curve(loss: Sequence[float], baselines: Mapping[str, float], title: str
 def spectrum_lines(spectra: Mapping[str, NDArray[np.float64]], title: str = "") -> go.Figure:
     """Variance along the principal directions, each spectrum as a share of its total.
 
-    Parameters
-    ----------
-    spectra : mapping of str to ndarray, shape (dim,)
-        Name -> variances, largest first.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``spectra``: name -> variances, largest first.
     """
     fig = go.Figure()
     for look, values in zip(looks_of(spectra).values(), spectra.values(), strict=True):
@@ -230,27 +171,15 @@ def layer_histograms(
     groups: Mapping[str, Mapping[str, ArrayLike]],
     scores: Mapping[str, float],
     title: str = "",
-    bins: int = 50,
 ) -> go.Figure:
     """Histograms of cosines, overlaid; a slider over hidden states, with their STS scores.
 
-    Parameters
-    ----------
-    groups : mapping of str to mapping of str to array
-        Hidden state -> legend label -> cosines.
-    scores : mapping of str to float
-        Hidden state -> Spearman x 100, shown beside the slider.
-    title : str, default ""
-    bins : int, default 50
-        Bins between -1 and 1.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``groups``: hidden state -> legend label -> cosines. ``scores``: hidden state -> Spearman x 100,
+    shown beside the slider.
     """
     fig = go.Figure()
     for by_label in groups.values():
-        add_histograms(fig, by_label, bins, digits=2)
+        add_histograms(fig, by_label, 50, digits=2)
     labels = [f"{label} (score {scores[label]:.0f})" for label in groups]
     add_slider(fig, labels, prefix="hidden state ")
     # The label of every step would not fit below a phone's slider: the current one is enough.
@@ -272,27 +201,10 @@ def threshold_bars(
 ) -> go.Figure:
     """Share of the pairs above a threshold of the cosine, in each space; a slider moves it.
 
-    Parameters
-    ----------
-    spaces : mapping of str to array-like, shape (n_pairs,)
-        Cosines of the same pairs, by the name of the space.
-    same : array-like of bool, shape (n_pairs,)
-        Which pairs mean the same.
-    thresholds : sequence of float
-        Positions of the slider.
-    active : int, default 0
-        Where it stands at first.
-    title : str, default ""
+    ``spaces``: cosines of the same pairs, by the name of the space. ``same``: which pairs mean the
+    same. ``thresholds``: positions of the slider. ``active``: where it stands at first.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Two bars a space, in percent: of the pairs that mean the same, and of the others.
-
-    Raises
-    ------
-    ValueError
-        If one of the two groups of pairs is empty, or the lengths differ.
+    Two bars a space, in percent: of the pairs that mean the same, and of the others.
 
     Examples
     --------

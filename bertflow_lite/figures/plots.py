@@ -386,6 +386,19 @@ def switch_groups(
     ]
 
 
+def switch_views(
+    fig: go.Figure, views: Mapping[str, Mapping[str, Sequence[Any]]]
+) -> list[dict[str, Any]]:
+    """Give the traces the values of the first view, and make a button for each view.
+
+    A view is, for each property that it changes, such as ``"error_y.array"``, a value a trace.
+    """
+    for key, values in next(iter(views.values())).items():
+        for trace, value in zip(fig.data, values, strict=True):
+            trace[key] = value
+    return [make_button(label, view) for label, view in views.items()]
+
+
 def make_slider(
     steps: Sequence[dict[str, Any]], *, prefix: str = "", active: int = 0
 ) -> list[dict[str, Any]]:

@@ -25,20 +25,6 @@ from bertflow_lite.figures.plots import (
     switch_groups,
 )
 
-__all__ = [
-    "agreement_figure",
-    "frequency_figure",
-    "gauge_figure",
-    "languages_figure",
-    "neighbors_figure",
-    "probe_similarity_figure",
-    "reliance_figure",
-    "scatter_figure",
-    "spectrum_slider_figure",
-    "terms_figure",
-    "width_figure",
-]
-
 Run = Mapping[str, Any]
 TERMS = {
     "PMI": PALETTE["blue"],
@@ -53,14 +39,7 @@ _BLUE = Look("", "", PALETTE["blue"])
 def terms_figure(heatmap: Run) -> go.Figure:
     """Draw the score matrix of the toy world and the terms of Eq. 3; a dropdown picks one.
 
-    Parameters
-    ----------
-    heatmap : dict
-        ``run_toy()["heatmap"]``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``heatmap``: ``run_toy()["heatmap"]``.
     """
     contexts, words = heatmap["contexts"], heatmap["words"]
     pmi = np.array(heatmap["pmi"])
@@ -96,14 +75,7 @@ def terms_figure(heatmap: Run) -> go.Figure:
 def width_figure(widths: Mapping[str, Run]) -> go.Figure:
     """Draw the residual against the width: the softmax bottleneck.
 
-    Parameters
-    ----------
-    widths : dict
-        ``run_toy()["widths"]``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``widths``: ``run_toy()["widths"]``.
     """
     fig = go.Figure()
     names = {"product": "log-linear world", "mixture": "mixture world"}
@@ -128,14 +100,7 @@ def width_figure(widths: Mapping[str, Run]) -> go.Figure:
 def spectrum_slider_figure(rows: Sequence[Run]) -> go.Figure:
     """Draw cosine against overlap of context pairs; the slider changes A but no probability.
 
-    Parameters
-    ----------
-    rows : list of dict
-        ``run_toy()["shares_of_spectrum"]``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``rows``: ``run_toy()["shares_of_spectrum"]``.
     """
     fig = go.Figure()
     for row in rows:
@@ -160,14 +125,7 @@ def _cloud(fig: go.Figure, look: Look, x: Any, y: Any, axis: str) -> None:
 def gauge_figure(gauge: Mapping[str, Run]) -> go.Figure:
     """Draw agreement with topics for solutions with one softmax, raw and whitened.
 
-    Parameters
-    ----------
-    gauge : dict
-        ``run_toy()["gauge"]``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``gauge``: ``run_toy()["gauge"]``.
     """
     fig = go.Figure()
     keys = ("correlation with topics", "whitened: correlation with topics")
@@ -184,14 +142,7 @@ def gauge_figure(gauge: Mapping[str, Run]) -> go.Figure:
 def reliance_figure(rows: Sequence[Run]) -> go.Figure:
     """Draw when removing frequency helps; a dropdown picks what similarity means.
 
-    Parameters
-    ----------
-    rows : list of dict
-        ``run_toy()["reliance"]``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``rows``: ``run_toy()["reliance"]``.
     """
     fig = go.Figure()
     looks = looks_of(name for name in rows[0] if name != "spread")
@@ -210,14 +161,7 @@ def reliance_figure(rows: Sequence[Run]) -> go.Figure:
 def agreement_figure(agreement: Mapping[str, Mapping[str, Run]]) -> go.Figure:
     """Draw the higher-order claim as bars by calibration; a dropdown picks world and similarity.
 
-    Parameters
-    ----------
-    agreement : dict
-        ``run_toy()["agreement"]``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``agreement``: ``run_toy()["agreement"]``.
     """
     fig = go.Figure()
     looks = {"cosine": series(0, "cosine"), "dot": series(1, "dot product")}
@@ -240,14 +184,7 @@ def agreement_figure(agreement: Mapping[str, Mapping[str, Run]]) -> go.Figure:
 def languages_figure(languages: Run) -> go.Figure:
     """Draw where the claim fails: contexts of two languages that share no word.
 
-    Parameters
-    ----------
-    languages : dict
-        ``run_toy()["languages"]``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``languages``: ``run_toy()["languages"]``.
     """
     fig = go.Figure()
     for key, same, color, mark in (
@@ -266,16 +203,8 @@ def languages_figure(languages: Run) -> go.Figure:
 def neighbors_figure(items: Sequence[Run], what: str) -> go.Figure:
     """Draw nearest neighbors by dot product beside those by PMI; a dropdown picks the item.
 
-    Parameters
-    ----------
-    items : list of dict
-        ``run_toy()["neighbors"]["words"]`` or ``["contexts"]``, or those of `run_probe`.
-    what : str
-        What an item is, for instance ``"context"``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``items``: ``run_toy()["neighbors"]["words"]`` or ``["contexts"]``, or those of `run_probe`.
+    ``what``: what an item is, for instance ``"context"``.
     """
     if not items:
         raise ValueError("there are no items to show neighbors of.")
@@ -310,14 +239,7 @@ def neighbors_figure(items: Sequence[Run], what: str) -> go.Figure:
 def scatter_figure(scatter: Run) -> go.Figure:
     """Draw the score against each term of Eq. 3 and their sum; a dropdown picks which.
 
-    Parameters
-    ----------
-    scatter : dict
-        ``run_probe()["scatter"]``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``scatter``: ``run_probe()["scatter"]``.
     """
     columns = {
         "PMI(x, c)": scatter["pmi"],
@@ -349,14 +271,7 @@ def scatter_figure(scatter: Run) -> go.Figure:
 def frequency_figure(frequency: Run) -> go.Figure:
     """Draw the model's own p(x) against wordfreq's frequencies.
 
-    Parameters
-    ----------
-    frequency : dict
-        ``run_probe()["frequency"]``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``frequency``: ``run_probe()["frequency"]``.
     """
     fig = go.Figure()
     hover = "%{text}<br>wordfreq %{x:.2f}<br>log p(x) %{y:.2f}"
@@ -374,14 +289,7 @@ def frequency_figure(frequency: Run) -> go.Figure:
 def probe_similarity_figure(similarity: Run) -> go.Figure:
     """Draw cosine against overlap for pairs of real contexts; a dropdown picks the calibration.
 
-    Parameters
-    ----------
-    similarity : dict
-        ``run_probe()["similarity"]``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``similarity``: ``run_probe()["similarity"]``.
     """
     fig = go.Figure()
     for (variant, y), look in zip(

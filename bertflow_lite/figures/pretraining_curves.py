@@ -16,7 +16,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from bertflow_lite.figures.drawing import draw, lay_out
-from bertflow_lite.figures.plots import LOOKS, make_button, name_method, series
+from bertflow_lite.figures.plots import LOOKS, name_method, series, switch_views
 from bertflow_lite.figures.pretraining_panels import (
     LEVEL,
     Line,
@@ -32,33 +32,11 @@ from bertflow_lite.figures.pretraining_panels import (
     value_at,
 )
 
-__all__ = [
-    "GROUPS",
-    "LAYER_NAMES",
-    "meaning_curves",
-    "recipe_curves",
-    "score_curves",
-    "space_explorer",
-    "spectrum_lines",
-    "start_curves",
-    "term_curves",
-    "variant_curves",
-    "word_curves",
-]
-
 
 def word_curves(run: Run, *, title: str = "") -> go.Figure:
     """Words: norm and frequency, norm and neighbors' distance by frequency, cone and direction.
 
-    Parameters
-    ----------
-    run : mapping
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Five panels; a menu chooses the lower half of Table 1 that the third one shows.
+    Five panels; a menu chooses the lower half of Table 1 that the third one shows.
     """
     shown = {
         **{f"distance to {k} nearest": ("distance", str(k)) for k in (3, 5, 7)},
@@ -94,18 +72,7 @@ def _bins(run: Run, *path: str) -> list[Line]:
 
 
 def meaning_curves(run: Run, *, title: str = "") -> go.Figure:
-    """Draw what is known of words in context: loss, PMI by frequency, PMI against counts.
-
-    Parameters
-    ----------
-    run : mapping
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Three panels.
-    """
+    """Draw what is known of words in context: loss, PMI by frequency, PMI against counts."""
     parts = [snapshot["gain"]["by_frequency"] for snapshot in snapshots_of(run)]
     bins = sorted({tuple(ranks) for part in parts for ranks in part["bins"]}, key=lambda r: r[0])
     pmi = [
@@ -138,15 +105,7 @@ def _at_bin(part: Mapping[str, Any], ranks: Sequence[Any], name: str) -> Value:
 def term_curves(run: Run, *, title: str = "") -> go.Figure:
     """Where log p(x) is kept, and what share of the scores' variance each of three terms has.
 
-    Parameters
-    ----------
-    run : mapping
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Two panels; a menu says whether all pieces count alike in the second, or by p(x|c).
+    Two panels; a menu says whether all pieces count alike in the second, or by p(x|c).
     """
     parts = {"bias": "bias_slope", "vectors": "vectors_slope", "R² from vectors": "r2_of_vectors"}
     if snapshots_of(run)[0]["terms"]["log_p_in"]["r2_of_vectors"] is None:
@@ -172,19 +131,12 @@ _ASIDE_STYLES = ("dot", "dashdot", "longdashdot")
 def recipe_curves(run: Mapping[str, Any], *, title: str = "") -> go.Figure:
     """Held-out loss against tokens, a line for each recipe.
 
-    Parameters
-    ----------
-    run : mapping
-        Results of a stored comparison: ``recipes``, each with ``name``, ``why`` and ``curve``
-        ([step, tokens, held-out loss], rising); ``settings``, maybe with ``unigram_loss``;
-        maybe ``ladder``, how many of the first ones build on each other: the others are dotted.
-    title : str, default ""
+    ``run``: results of a stored comparison: ``recipes``, each with ``name``, ``why`` and ``curve``
+    ([step, tokens, held-out loss], rising); ``settings``, maybe with ``unigram_loss``; maybe
+    ``ladder``, how many of the first ones build on each other: the others are dotted.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        For `plots.show`.  The axis ends above the first recipe's start and all ends; a curve that
-        begins higher comes in from above.
+    For `plots.show`. The axis ends above the first recipe's start and all ends; a curve that begins
+    higher comes in from above.
     """
     recipes = run["recipes"]
     ladder = run.get("ladder", len(recipes))
@@ -224,15 +176,7 @@ LAYER_NAMES = {"last2avg": "last two (last2avg)", "last": "last", "first-last": 
 def space_explorer(run: Run, *, title: str = "") -> go.Figure:
     """Sentences: cone, frequency, length, effective rank, and score, for a choice of layers.
 
-    Parameters
-    ----------
-    run : mapping
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Five panels over the same steps; a menu for the layers.
+    Five panels over the same steps; a menu for the layers.
     """
     views = {}
     for layer in _layers(run):
@@ -258,16 +202,8 @@ def space_explorer(run: Run, *, title: str = "") -> go.Figure:
 def score_curves(run: Run, *, title: str = "") -> go.Figure:
     """STS scores, raw and calibrated, with what has learned nothing as levels; gain of the flow.
 
-    Parameters
-    ----------
-    run : mapping
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Two panels, the upper one of double height; a menu for the layers.  Error bars are the
-        standard deviation over the seeds of the flow, where there are several.
+    Two panels, the upper one of double height; a menu for the layers. Error bars are the standard
+    deviation over the seeds of the flow, where there are several.
     """
     base = run["baselines"]
     random = base["random vectors of pieces"]
@@ -294,16 +230,7 @@ def score_curves(run: Run, *, title: str = "") -> go.Figure:
 def spectrum_lines(run: Run, *, every: int = 3, title: str = "") -> go.Figure:
     """Singular spectra of some snapshots, divided by the largest value; a menu for the space.
 
-    Parameters
-    ----------
-    run : mapping
-    every : int, default 3
-        Show each third snapshot, counted from the last one; and the first.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``every``: show each third snapshot, counted from the last one; and the first.
     """
     snapshots = [s for k, s in enumerate(snapshots_of(run)[::-1]) if k % every == 0][::-1]
     if snapshots[0]["step"] != snapshots_of(run)[0]["step"]:
@@ -321,12 +248,11 @@ def spectrum_lines(run: Run, *, every: int = 3, title: str = "") -> go.Figure:
     fig = go.Figure()
     for number, snapshot in enumerate(snapshots):
         look = replace(series(number, f"step {snapshot['step']:,}"), dash=_DASHES[number % 4])
-        x, y = (spaces["words"][axis][number] for axis in "xy")
-        draw(fig, look, x, y, "direction %{x}: %{y:.3f} of the largest", "lines")
+        draw(fig, look, None, None, "direction %{x}: %{y:.3f} of the largest", "lines")
     # Nulled directions are zero up to rounding.
     kept = [v for one in spaces.values() for y in one["y"] for v in y if v and v > 1e-3]
     lowest = max(math.log10(min(kept)), -2.5) - 0.1
-    menu = [make_button(name, values) for name, values in spaces.items()]
+    menu = switch_views(fig, spaces)
     fig.update_xaxes(type="log", dtick=1)
     fig.update_yaxes(type="log", range=[lowest, 0.05], dtick=1)
     axes = ("direction, strongest first (log scale)", "singular value / largest")
@@ -402,16 +328,9 @@ DASHES = ("solid", "solid", "dot")  # the last line of a group may cover the one
 def variant_curves(run: Mapping[str, Any], *, title: str = "") -> go.Figure:
     """Draw variants over the training steps, a group of three at a time.
 
-    Parameters
-    ----------
-    run : mapping
-        Results of a stored run of `pretrain-variants`.
-    title : str, default ""
+    ``run``: results of a stored run of `pretrain-variants`.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Five panels; a menu for the groups.
+    Five panels; a menu for the groups.
     """
     found = {one["name"]: one["snapshots"] for one in run["variants"]}
     if missing := {name for group in GROUPS.values() for _, name, _ in group} - set(found):
@@ -450,18 +369,8 @@ def start_curves(
 ) -> go.Figure:
     """Draw what the start of the output bias decides, over the steps that all runs have.
 
-    Parameters
-    ----------
-    runs : mapping
-        Label -> results of a stored run of `pretrain-measure`.
-    layer : str, default "last2avg"
-        Of the sentences.
-    title : str, default ""
+    ``runs``: label -> results of a stored run of `pretrain-measure`. ``layer``: of the sentences.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Six panels.
     """
     kept = [{one["step"]: one for one in run["snapshots"]} for run in runs.values()]
     steps = sorted(set.intersection(*(set(found) for found in kept)))

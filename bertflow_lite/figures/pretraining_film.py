@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike
 from bertflow_lite.figures.drawing import add_bars, add_film, draw, place_title
 from bertflow_lite.figures.plots import PALETTE, Look
 
-__all__ = ["guess_slider", "space_film"]
-
 Run = Mapping[str, Any]
 _ROW = 58  # pixels for a sentence and its guesses
 
@@ -33,28 +31,11 @@ def space_film(
     Every frame is divided by its spread, so that its shape can be seen; how large the space is
     shows elsewhere (`word_curves`).
 
-    Parameters
-    ----------
-    run : mapping
-        Results of a stored run; ``run["film"]`` is shown.
-    of : {"words", "sentences"}, default "words"
-    texts : sequence of str, optional
-        What the points are.  Words bring their own; for sentences, all sentences of the set of the
-        film, from which its rows are taken.
-    color : sequence of float, optional
-        A number for each point, or for each of ``texts``; words have the logarithm of their count.
-    color_title : str
-        Title of the color bar.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    ValueError
-        If ``of`` is unknown, or sentences come without texts and colors.
+    ``run``: results of a stored run, whose ``film`` is shown. ``of``: ``"words"`` or
+    ``"sentences"``. ``texts``: what the points are; words bring their own, for sentences it is all
+    sentences of the set of the film, from which its rows are taken. ``color``: a number for each
+    point, or for each of ``texts``; words have the logarithm of their count. ``color_title``: title
+    of the color bar.
     """
     if of not in ("words", "sentences"):
         raise ValueError(f"of is {of!r}; it must be 'words' or 'sentences'.")
@@ -142,16 +123,7 @@ def space_film(
 def guess_slider(run: Run, *, title: str = "") -> go.Figure:
     """Show sentences with a hole and the three best guesses, with a slider for the steps.
 
-    Parameters
-    ----------
-    run : mapping
-        Results of a stored run.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        A bar under each sentence is the probability of the best guess.  It opens at the last step.
+    A bar under each sentence is the probability of the best guess. It opens at the last step.
     """
     sentences = run["settings"]["masked_sentences"]
     rows = list(range(len(sentences)))

@@ -16,22 +16,6 @@ import plotly.graph_objects as go
 from bertflow_lite.figures.drawing import draw, error_bars, legend_rows, place_title
 from bertflow_lite.figures.plots import PALETTE, Look, make_button, make_menu, series
 
-__all__ = [
-    "LEVEL",
-    "Line",
-    "Panel",
-    "Run",
-    "Value",
-    "draw_views",
-    "line_of",
-    "loss_panel",
-    "name_bin",
-    "snapshots_of",
-    "stack_panels",
-    "step_places",
-    "value_at",
-]
-
 Run = Mapping[str, Any]
 Value = float | None
 LEVEL = Look("", "", PALETTE["gray"], dash="dash")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bertflow_lite.experiments.ablation_summary import Effect
+from bertflow_lite.experiments.ablation import Effect
 from bertflow_lite.figures.drawing import draw, error_bars, lay_out, whiskers
 from bertflow_lite.figures.plots import (
     LOOKS,
@@ -24,20 +24,8 @@ from bertflow_lite.figures.plots import (
     make_button,
     series,
     switch_groups,
+    switch_views,
 )
-
-__all__ = [
-    "Interval",
-    "effect_dots",
-    "likelihood_scatter",
-    "mean_test_scores",
-    "nli_losses",
-    "preset_dots",
-    "score_explorer",
-    "score_intervals",
-    "score_lines",
-    "tuning_curves",
-]
 
 Interval = Sequence[float]
 """A score and the ends of its interval: ``(score, low, high)``; or ``(score,)`` without one."""
@@ -51,16 +39,7 @@ def score_explorer(
 ) -> go.Figure:
     """Scores by data set, one marker a method; a menu chooses the table.
 
-    Parameters
-    ----------
-    tables : mapping of str to mapping of str to mapping of str to float
-        Menu entry -> method -> data set -> score.  A method has one look in all tables.
-    title, axis : str
-        Title, and what the scores are; name the aggregation there.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``tables``: menu entry -> method -> data set -> score. A method has one look in all tables.
     """
     looks = looks_of(name for table in tables.values() for name in table)
     sets = list(dict.fromkeys(s for t in tables.values() for by in t.values() for s in by))
@@ -76,10 +55,9 @@ def score_explorer(
         }
 
     fig = go.Figure()
-    first = state(next(iter(tables.values())))
-    for look, x, visible in zip(looks.values(), first["x"], first["visible"], strict=True):
-        draw(fig, look, x, sets, "%{y}: %{x:.2f}", size=11, visible=visible)
-    menu = [make_button(label, state(table)) for label, table in tables.items()]
+    for look in looks.values():
+        draw(fig, look, None, sets, "%{y}: %{x:.2f}", size=11)
+    menu = switch_views(fig, {label: state(table) for label, table in tables.items()})
     # One scale for all entries, so that they can be compared.
     fig.update_xaxes(range=[min(values) - 2, max(values) + 2])
     fig.update_yaxes(categoryorder="array", categoryarray=sets[::-1])
@@ -96,26 +74,10 @@ def score_intervals(
 ) -> go.Figure:
     """Scores with their intervals, a row each; color and shape show the series.
 
-    Parameters
-    ----------
-    tables : mapping of str to mapping of str to mapping of str to Interval
-        Menu entry -> series -> row -> ``(score, low, high)``, or ``(score,)`` where no interval is
-        known.  Where several series have the same row, their marks stand below each other.
-    title, axis : str
-        Title, and what the scores are; name the aggregation there.
-    lines : mapping of str to (str, float), optional
-        Menu entry -> what a dashed vertical line shows, and where it is.
-    same_scale : bool, default True
-        One range of the axis for all entries; else each has its own.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    ValueError
-        If there is no score to draw, or an interval does not hold its score.
+    ``tables``: menu entry -> series -> row -> ``(score, low, high)``, or ``(score,)`` where no
+    interval is known. Where several series have the same row, their marks stand below each other.
+    ``lines``: menu entry -> what a dashed vertical line shows, and where it is. ``same_scale``: one
+    range of the axis for all entries; else each has its own.
     """
     for label, table in tables.items():
         for by in table.values():
@@ -218,18 +180,11 @@ def mean_test_scores(
 ) -> dict[str, dict[str, float]]:
     """Average a stored test run over its sets (and, before that, over seeds).
 
-    Parameters
-    ----------
-    results : mapping
-        Results of a test run of the ablation: ``rows`` (`run_test`) and ``widths``.
-    aggregation : {"wmean", "all", "mean"}, default "wmean"
-        How each set's subsets are summed up.
+    ``results``: results of a test run of the ablation: ``rows`` (`run_test`) and ``widths``.
+    ``aggregation``: how each set's subsets are summed up.
 
-    Returns
-    -------
-    dict of str to dict of str to float
-        Calibrator -> layer choice -> mean Spearman x 100.  ``"best width"`` is the whitening that
-        was best in validation.
+    Calibrator -> layer choice -> mean Spearman x 100. ``"best width"`` is the whitening that was
+    best in validation.
     """
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for row in results["rows"]:
@@ -253,17 +208,10 @@ def mean_test_scores(
 def preset_dots(runs: Mapping[str, Mapping[str, Any]], title: str = "") -> go.Figure:
     """Compare whitening and two presets with the preset ``paper``, on the mean over test sets.
 
-    Parameters
-    ----------
-    runs : mapping of str to mapping
-        Label of a model -> results of its stored test run.
-    title : str, default ""
+    ``runs``: label of a model -> results of its stored test run.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        A line for each model and layer choice, a mark for each calibrator: its score minus that
-        of ``paper``.  A button for each aggregation.
+    A line for each model and layer choice, a mark for each calibrator: its score minus that of
+    ``paper``. A button for each aggregation.
     """
     if not runs:
         raise ValueError("there are no test runs to draw: give one model's at least.")
@@ -297,16 +245,7 @@ def score_lines(
 ) -> go.Figure:
     """Scores along an ordered series of named places, such as the layers of a flow.
 
-    Parameters
-    ----------
-    lines : mapping of str to sequence of (str, float)
-        Name of a line -> name of each place, and the score there; at most three lines.
-    title, axis : str, default ""
-        Title of the figure and of the axis of places.  Up to eight places are named there.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``lines``: name of a line -> name of each place, and the score there; at most three lines.
     """
     if not 1 <= len(lines) <= 3:
         raise ValueError(f"there are {len(lines)} lines; give 1 to 3 of them.")
@@ -327,23 +266,12 @@ def tuning_curves(
     title: str = "",
     *,
     x_axis: str,
-    axis: str = "Spearman x 100, validation",
 ) -> go.Figure:
     """Draw validation scores over a calibrator's setting, the best one ringed; a menu for encoders.
 
-    Parameters
-    ----------
-    curves : mapping of str to mapping of str to mapping of int to float
-        Menu entry -> calibrator -> setting (k, or a width) -> score.  At most three calibrators.
-    levels : mapping of str to mapping of str to float
-        Menu entry -> what has no such setting -> its score, drawn as a horizontal line.  The same
-        names in all entries, at most three.
-    title, x_axis, axis : str
-        Title, the setting's name, and what the scores are.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``curves``: menu entry -> calibrator -> setting (k, or a width) -> score. At most three
+    calibrators. ``levels``: menu entry -> what has no such setting -> its score, drawn as a
+    horizontal line. The same names in all entries, at most three.
     """
     names = list(dict.fromkeys(name for by in curves.values() for name in by))
     flat = list(dict.fromkeys(name for by in levels.values() for name in by))
@@ -370,18 +298,17 @@ def tuning_curves(
         return {"x": x, "y": y}
 
     fig = go.Figure()
-    looks, start = looks_of([*names, *flat]), state(next(iter(curves)))
-    places = iter(zip(start["x"], start["y"], strict=True))
+    looks = looks_of([*names, *flat])
     for name in names:
         look = looks[name]
-        draw(fig, look, *next(places), "%{x}: %{y:.2f}", "lines+markers", size=6)
+        draw(fig, look, None, None, "%{x}: %{y:.2f}", "lines+markers", size=6)
         ring = replace(look, name=f"best {name}", mark="circle-open")
-        draw(fig, ring, *next(places), size=16, showlegend=False)
+        draw(fig, ring, None, None, size=16, showlegend=False)
         fig.data[-1].marker.line.update(width=2, color=look.color)
     for name, dash in zip(flat, ("dash", "dot", "dashdot"), strict=False):
-        draw(fig, replace(looks[name], dash=dash), *next(places), "%{y:.2f}", "lines")
-    menu = [make_button(label, state(label)) for label in curves]
-    return lay_out(fig, title, x_axis, axis, height=480, menu=menu)
+        draw(fig, replace(looks[name], dash=dash), None, None, "%{y:.2f}", "lines")
+    menu = switch_views(fig, {label: state(label) for label in curves})
+    return lay_out(fig, title, x_axis, "Spearman x 100, validation", height=480, menu=menu)
 
 
 def nli_losses(
@@ -389,17 +316,8 @@ def nli_losses(
 ) -> go.Figure:
     """Draw the training loss of NLI fine-tuning over its steps, one line a run.
 
-    Parameters
-    ----------
-    losses : mapping of str to sequence of (int, float)
-        Run -> the curve of `NliHistory.loss`: step, mean cross-entropy since the point before.
-    title : str
-    smooth : int, default 10
-        Points of the curve that are averaged into one: single batches jump about.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``losses``: run -> the curve of `NliHistory.loss`: step, mean cross-entropy since the point
+    before. ``smooth``: points of the curve that are averaged into one: single batches jump about.
     """
     if not losses or smooth < 1:
         raise ValueError(f"needs at least one run and smooth >= 1, not {smooth}.")
@@ -428,15 +346,7 @@ _STARTS = {
 def effect_dots(effects: Mapping[str, Sequence[Effect]], title: str = "") -> go.Figure:
     """Effect of each change, with its standard deviation over seeds; a button for each model.
 
-    Parameters
-    ----------
-    effects : mapping of str to sequence of Effect
-        Label of the button -> from `summarize`.  What diverged has no dot.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``effects``: label of the button -> from `summarize`. What diverged has no dot.
     """
     _check(effects)
     fig = go.Figure()
@@ -475,15 +385,7 @@ def effect_dots(effects: Mapping[str, Sequence[Effect]], title: str = "") -> go.
 def likelihood_scatter(effects: Mapping[str, Sequence[Effect]], title: str = "") -> go.Figure:
     """Bits per dimension against Spearman, a dot for each flow; a button for each model.
 
-    Parameters
-    ----------
-    effects : mapping of str to sequence of Effect
-        Label of the button -> from `summarize`; what has no density is left out.
-    title : str, default ""
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``effects``: label of the button -> from `summarize`; what has no density is left out.
     """
     _check(effects)
     fig = go.Figure()

@@ -28,8 +28,6 @@ from bertflow_lite.figures.plots import (
 from bertflow_lite.measures.similarity import Floats, as_values, rank_correlation
 from bertflow_lite.measures.spelling import NEAR
 
-__all__ = ["draw_figure2", "lexical_paths", "lexical_scatter", "pair_ranks"]
-
 _MEASURES = {"edit_distance": "as in the paper", "edit_distance_given_length": "at equal length"}
 _STATIONS = ("none", "whiten", "flow")  # of a path
 _PAPER = "BERT-base (paper)"
@@ -42,20 +40,12 @@ def lexical_paths(
 ) -> go.Figure:
     """Draw Table 6 for several encoders: a path from raw over whitening to flow for each.
 
-    Parameters
-    ----------
-    runs : mapping of str to (mapping, str)
-        Label -> results of `table6.run_table6`, and a layer choice in them; at most four.
-    data : str, default "stsb"
-        A set that all runs have.
-    title : str, default ""
+    ``runs``: label -> results of `table6.run_table6`, and a layer choice in them; at most four.
+    ``data``: a set that all runs have.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Correlation with edit distance (across) and with the gold score (up), means over seeds.
-        Buttons: the correlation as the paper takes it, and at equal length, which the paper does
-        not have.  The dotted line is where the gold scores themselves stand.
+    Correlation with edit distance (across) and with the gold score (up), means over seeds. Buttons:
+    the correlation as the paper takes it, and at equal length, which the paper does not have. The
+    dotted line is where the gold scores themselves stand.
     """
     if not 1 <= len(runs) <= 4:
         raise ValueError(f"there are {len(runs)} runs; give 1 to 4 of them.")
@@ -107,27 +97,14 @@ def pair_ranks(
     own: Sequence[tuple[str, str]],
     ranks: Mapping[str, ArrayLike],
     notes: Sequence[str] = (),
-    *,
-    axis: str = "known pairs that are less alike (%)",
 ) -> go.Figure:
     """Show where each measure puts a pair of sentences among known pairs; a slider over the pairs.
 
-    Parameters
-    ----------
-    own : sequence of (str, str)
-        The pairs.
-    ranks : mapping of str to array-like, each of shape (n_pairs,)
-        Measure (edit distance, a cosine, people) -> percent of the known pairs that it takes for
-        less alike; NaN where the measure says nothing about a pair.
-    notes : sequence of str, default ()
-        For each pair, a word for the slider; default: its number.
-    axis : str
-        Title of the axis.
+    ``own``: the pairs. ``ranks``: measure (edit distance, a cosine, people) -> percent of the known
+    pairs that it takes for less alike; NaN where the measure says nothing about a pair. ``notes``:
+    for each pair, a word for the slider; default: its number.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        A line for each measure, from 0 to its rank.
+    A line for each measure, from 0 to its rank.
     """
     columns = {name: np.asarray(values, dtype=np.float64) for name, values in ranks.items()}
     labels = list(notes) or [str(k + 1) for k in range(len(own))]
@@ -156,6 +133,7 @@ def pair_ranks(
     longest = max(heading.count("<br>") for heading in headings) + 1
     fig.update_xaxes(range=[0, 102])
     fig.update_yaxes(categoryorder="array", categoryarray=names[::-1])
+    axis = "known pairs that are less alike (%)"
     lay_out(fig, headings[0], axis, height=240 + 36 * len(names) + 20 * longest)
     top = 30 + 20 * longest
     title = {"text": headings[0], "font": {"size": 14}}
@@ -195,18 +173,9 @@ def draw_figure2(
 ) -> go.Figure:
     """Draw Figure 2: similarity against edit distance, gold and each kind of cosine by button.
 
-    Parameters
-    ----------
-    results : mapping
-        From `table6.run_figure2`.
-    data, layers : str, default ""
-        A set and a layer choice of the run; empty: the first.
-    texts : bool, default True
-        Show the sentences under the pointer, where the set is on this machine.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    ``results``: from `table6.run_figure2`. ``data``, ``layers``: a set and a layer choice of the
+    run; empty: the first. ``texts``: show the sentences under the pointer, where the set is on this
+    machine.
     """
     chosen = choose(results["sets"], data, "data")
     name = data or next(iter(results["sets"]))
@@ -227,44 +196,30 @@ def lexical_scatter(
     similarities: Mapping[str, ArrayLike],
     *,
     texts: Sequence[tuple[str, str]] | None = None,
-    near: int = NEAR,
-    most: int = MOST_PAIRS,
     title: str = "",
 ) -> go.Figure:
     """Scatter similarity against edit distance, one point a pair, one button a similarity.
 
-    Parameters
-    ----------
-    distances : array-like, shape (n_pairs,)
-        Edit distances in words (`spelling.edit_distances`).
-    similarities : mapping of str to array-like, each of shape (n_pairs,)
-        What to show by the name on its button; ``"gold"`` is taken for a gold score.
-    texts : sequence of (str, str), optional
-        The pairs, for the hover text.
-    near : int, default 4
-        Pairs at this distance or less are highlighted, as in the paper.
-    most : int, default 1500
-        Points drawn; of more pairs, some are drawn by lot. Correlations are over all pairs.
-    title : str, default ""
-        First line of the title; the second one gives the correlations.
+    ``distances``: edit distances in words (`spelling.edit_distances`). ``similarities``: what to
+    show by the name on its button; ``"gold"`` is taken for a gold score. ``texts``: the pairs, for
+    the hover text.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
+    Pairs at distance 4 or less are highlighted, as in the paper. At most 1,500 points are drawn, by
+    lot; correlations are over all pairs.
     """
     edits = as_values(distances, "distances")
     values = {name: as_values(one, name) for name, one in similarities.items()}
     if any(len(one) != len(edits) for one in values.values()) or not values:
         raise ValueError(f"Give at least one similarity, each with {len(edits)} values.")
     rng = np.random.default_rng(0)
-    drawn = np.sort(rng.permutation(len(edits))[:most])
+    drawn = np.sort(rng.permutation(len(edits))[:MOST_PAIRS])
     # Whole numbers would hide one another; the axis is stretched where the near pairs are.
     height = np.round(np.log2(1 + edits + rng.uniform(-0.3, 0.3, len(edits))), 3)
-    far, close = drawn[edits[drawn] > near], drawn[edits[drawn] <= near]
+    far, close = drawn[edits[drawn] > NEAR], drawn[edits[drawn] <= NEAR]
     x = {name: [np.round(one[rows], 3) for rows in (far, close)] for name, one in values.items()}
     looks = (
-        Look(f"edit distance over {near}", "", PALETTE["blue"], "circle"),
-        Look(f"{near} edits or fewer", "", PALETTE["green"], "diamond"),
+        Look(f"edit distance over {NEAR}", "", PALETTE["blue"], "circle"),
+        Look(f"{NEAR} edits or fewer", "", PALETTE["green"], "diamond"),
     )
     first = next(iter(values))
     fig = go.Figure()
@@ -273,10 +228,10 @@ def lexical_scatter(
         hover = "%{text}<br>%{customdata} edits, similarity %{x:.2f}"
         more: dict[str, Any] = {"text": text, "customdata": edits[rows].astype(int)}
         draw(fig, look, at, height[rows], hover, size=6, opacity=0.6, **more)
-    views = {name: _scatter_layout(name, one, edits, near, title) for name, one in values.items()}
+    views = {name: _scatter_layout(name, one, edits, title) for name, one in values.items()}
     menu = [make_button(name, {"x": x[name]}, view) for name, view in views.items()]
     ticks = [tick for tick in _TICKS if tick <= 2 * edits.max()]
-    fig.add_hline(y=float(np.log2(1.5 + near)), line=_GOLD)
+    fig.add_hline(y=float(np.log2(1.5 + NEAR)), line=_GOLD)
     fig.update_xaxes(range=views[first]["xaxis.range"])
     places = [float(np.log2(1 + tick)) for tick in ticks]
     fig.update_yaxes(tickvals=places, ticktext=[str(tick) for tick in ticks])
@@ -284,11 +239,9 @@ def lexical_scatter(
     return lay_out(fig, views[first]["title.text"], *axes, height=560, menu=menu)
 
 
-def _scatter_layout(
-    name: str, values: Floats, edits: Floats, near: int, title: str
-) -> dict[str, Any]:
+def _scatter_layout(name: str, values: Floats, edits: Floats, title: str) -> dict[str, Any]:
     """Title, axis title and range of one button."""
-    close = edits <= near
+    close = edits <= NEAR
     both = [100 * float(rank_correlation(edits[part], values[part]))
             for part in (np.full(len(edits), True), close)]  # fmt: skip
     shown = [f"{one:.1f}" if np.isfinite(one) else "undefined" for one in both]
@@ -297,7 +250,7 @@ def _scatter_layout(
     what = "gold score (5 = same meaning)" if name == "gold" else f"cosine, {name}"
     return {
         "title.text": f"{title}<br><sup>Spearman x 100 of {name} with edit distance:<br>"
-        f"{shown[0]} over all pairs, {shown[1]} at {near} edits or fewer</sup>",
+        f"{shown[0]} over all pairs, {shown[1]} at {NEAR} edits or fewer</sup>",
         "xaxis.title.text": what,
         "xaxis.range": [round(low - pad, 3), round(high + pad, 3)],
     }

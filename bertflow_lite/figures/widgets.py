@@ -13,8 +13,6 @@ from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.measures.comparison import PairComparer
 from bertflow_lite.measures.scores import score_sts
 
-__all__ = ["explore_pairs", "explore_scores"]
-
 
 def explore_pairs(
     comparer: PairComparer,

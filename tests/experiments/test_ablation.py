@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -13,16 +11,16 @@ from typer.testing import CliRunner
 import bertflow_lite as bf
 from bertflow_lite.cli.common import app
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
-from bertflow_lite.experiments import ablation, ablation_summary
+from bertflow_lite.experiments import ablation
 from bertflow_lite.experiments.ablation import (
     VARIANTS,
     Variant,
     encode_with_dropout,
     find_variants,
     run_ablation,
+    summarize,
 )
-from bertflow_lite.experiments.ablation_summary import summarize
-from bertflow_lite.experiments.scoring import RunOptions
+from bertflow_lite.experiments.scoring import RunOptions, format_results
 from bertflow_lite.figures import scores
 from bertflow_lite.text import split_words
 
@@ -139,7 +137,7 @@ def test_the_test_table_has_the_presets_and_the_chosen_width(words, pairs):
     assert [row["calibrator"] for row in rows] == [*names, *["flow:recommended"] * 2]
     raw = bf.score_sts(pairs, words.encode(pairs.sentences))
     assert rows[0]["wmean"] == pytest.approx(raw.wmean, abs=1e-3)
-    text = ablation_summary.format_test(rows)
+    text = format_results(rows, "wmean", note=", test", average=True)
     assert "flow:recommended" in text and f"{raw.wmean:.2f}" in text and "±" in text
 
 
@@ -176,7 +174,7 @@ def test_effects_are_paired_by_seed_layers_and_set():
     assert levels.by_cell == {"4, stsb": 0, "4, sick-r": 1}
     # Without a random state it stands beside every seed of the start.
     assert (eight.score, eight.score_sd, eight.effect) == (66.5, 0, 1)
-    text = ablation_summary.format_effects([start, levels])
+    text = ablation.format_effects([start, levels])
     assert "65.50 ± 0.71" in text and "+0.50 ± 1.41" in text
 
 
@@ -184,8 +182,8 @@ def test_what_diverged_has_no_effect():
     rows = [*ROWS, row("paper", "learning rate", "1", None), row("paper", "learning rate", "1", 3)]
     last = summarize(rows)[-1]
     assert (last.score, last.effect) == (None, None)
-    assert "diverged" in ablation_summary.format_effects([last])
-    assert not any("learning" in name for name in ablation_summary.average_models({"m": rows}))
+    assert "diverged" in ablation.format_effects([last])
+    assert not any("learning" in name for name in ablation.average_models({"m": rows}))
 
 
 def test_a_missing_start_is_named():
@@ -195,18 +193,17 @@ def test_a_missing_start_is_named():
 
 def test_means_over_models_count_every_model_once():
     other = [dict(one, spearman=one["spearman"] - 10) for one in ROWS if one["data"] == "stsb"]
-    averages = ablation_summary.average_models({"a": ROWS, "b": other})
+    averages = ablation.average_models({"a": ROWS, "b": other})
     assert averages["paper/start/as it is"] == {"a": 65.5, "b": 61.0, "mean": 63.25}
     assert averages["whiten, best on each model"] == {"a": 66.5, "b": 65.0, "mean": 65.75}
     assert averages["whiten, best on each layer choice and set"]["a"] == 68.5
     assert next(iter(averages)) == "whiten, best on each layer choice and set"
-    assert "65.75" in ablation_summary.format_models(averages)
 
 
 def test_best_width_is_that_of_the_mean():
-    assert ablation_summary.best_width(ROWS, "4") == "whiten:8"
+    assert ablation.best_width(ROWS, "4") == "whiten:8"
     with pytest.raises(ValueError, match="layers 'last'"):
-        ablation_summary.best_width(ROWS, "last")
+        ablation.best_width(ROWS, "last")
 
 
 def test_dropout_is_fresh_seeded_and_leaves_no_trace(tiny_bert):
@@ -272,14 +269,6 @@ def test_likelihood_scatter_leaves_out_what_has_no_density():
 def test_the_command_names_what_it_does_not_know():
     result = CliRunner().invoke(app, ["ablation", "--model", "glove", "--parts", "leves"])
     assert result.exit_code == 1 and "no part 'leves'" in result.output
-
-
-def test_the_command_compares_stored_runs():
-    result = CliRunner().invoke(app, ["ablation", "--compare", "minilm,glove", "--json"])
-    assert result.exit_code == 0, result.output
-    averages = json.loads(result.output)
-    runs = {name: bf.load_run("ablation", name)["results"]["rows"] for name in ("minilm", "glove")}
-    assert averages == ablation_summary.average_models(runs)
 
 
 @pytest.mark.data

@@ -20,8 +20,7 @@ from bertflow_lite.encoders.models import PACKAGED_MODELS
 from bertflow_lite.experiments import table5 as baseline_table
 from bertflow_lite.experiments import tables2_3 as sts_tables
 from bertflow_lite.experiments.nli_flow import ConvergedFlow, choose_sentences, fit_nli_flow
-from bertflow_lite.experiments.resume import KeptResults
-from bertflow_lite.experiments.runs import typed_command
+from bertflow_lite.experiments.runs import KeptResults, typed_command
 from bertflow_lite.experiments.scoring import Row, RunOptions, encode_set, fit_and_score, run_sts
 from bertflow_lite.experiments.table1 import run_table1
 from bertflow_lite.experiments.table8 import format_table8
@@ -285,7 +284,7 @@ def test_a_full_disk_is_a_warning_once(tmp_path: Path, monkeypatch, caplog) -> N
     def full(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("bertflow_lite.experiments.resume.write_json", full)
+    monkeypatch.setattr("bertflow_lite.experiments.runs.write_json", full)
     kept = KeptResults("t", {}, tmp_path)
     assert [kept("a", lambda: 1), kept("b", lambda: 2), kept("a", lambda: 3)] == [1, 2, 1]
     assert caplog.text.count("no space left") == 1

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import bertflow_lite as bf
-from bertflow_lite.experiments import ablation_summary
 from bertflow_lite.experiments.paper import load_paper_table
+from bertflow_lite.experiments.scoring import format_results
 from bertflow_lite.figures import spelling as figures_lexical
 from bertflow_lite.figures.scores import mean_test_scores, preset_dots, score_lines
 from bertflow_lite.figures.spelling import draw_figure2, lexical_paths, pair_ranks
@@ -150,7 +150,7 @@ def test_preset_dots_are_differences_to_the_papers_preset():
 def test_stored_test_runs_agree_with_the_command_lines_table():
     run = bf.load_run("ablation", "test-glove")["results"]
     table = mean_test_scores(run)
-    text = ablation_summary.format_test(run["rows"])
+    text = format_results(run["rows"], "wmean", note=", test", average=True)
     for calibrator in ("none", "whiten", "flow:recommended"):
         (line,) = [one for one in text.splitlines() if f" {calibrator} " in one]
         assert line.split()[-1] == f"{table[calibrator]['mean']:.2f}"

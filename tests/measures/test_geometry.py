@@ -268,11 +268,11 @@ def test_table1_against_a_plain_loop():
     names = tuple(map(str, range(60)))
     words = WordEmbeddings(vectors, names, names[:20], rows, ranks, 0)
     table = make_table1(words, bins=[(0, 25), (25, 50)], ks=(2, 4))
-    for b, (low, high) in enumerate(table.bins):
+    for b, (low, high) in enumerate(table["bins"]):
         inside = [row for row, rank in zip(rows, ranks, strict=True) if low <= rank < high]
-        assert table.n_words[b] == len(inside)
+        assert table["n_words"][b] == len(inside)
         x = vectors.astype(np.float64)
-        assert table.norm[b] == pytest.approx(np.mean([np.sqrt(x[i] @ x[i]) for i in inside]))
+        assert table["norm"][b] == pytest.approx(np.mean([np.sqrt(x[i] @ x[i]) for i in inside]))
         for k in (2, 4):
             distances, dots, both = [], [], []
             for i in inside:
@@ -281,9 +281,9 @@ def test_table1_against_a_plain_loop():
                 distances += [d for d, _ in near]
                 both += [dot for _, dot in near]
                 dots += sorted((x[i] @ x[j] for j in others), reverse=True)[:k]
-            assert table.distance[k][b] == pytest.approx(np.mean(distances), rel=1e-5)
-            assert table.dot[k][b] == pytest.approx(np.mean(dots), rel=1e-5)
-            assert table.distance_dot[k][b] == pytest.approx(np.mean(both), rel=1e-4)
+            assert table["distance"][str(k)][b] == pytest.approx(np.mean(distances), rel=1e-5)
+            assert table["dot"][str(k)][b] == pytest.approx(np.mean(dots), rel=1e-5)
+            assert table["distance_dot"][str(k)][b] == pytest.approx(np.mean(both), rel=1e-4)
     with pytest.raises(ValueError, match="No word of rank 90"):
         make_table1(words, bins=[(90, 95)])
     with pytest.raises(ValueError, match="need 7 neighbors"):

@@ -48,23 +48,13 @@ TERMS = ("PMI", "log p(x)", "lambda_c")
 
 @dataclass(frozen=True)
 class Contexts:
-    """Context vectors of real text.
+    """Context vectors of real text."""
 
-    Attributes
-    ----------
-    h : Tensor, shape (n, dim)
-        What is multiplied with the word vectors.
-    texts : list of str, length n
-        A causal model's text so far; a masked model's sentence with its mask.
-    targets : ndarray of int, shape (n,)
-        The token that really stands there.
-    sentences : ndarray of int, shape (n,)
-        Which of the given sentences each context was found in (first).
-    """
-
-    h: Tensor
+    h: Tensor  # what is multiplied with the word vectors; shape (n, dim)
+    # A causal model's text so far; a masked model's sentence with its mask; length n.
     texts: list[str]
-    targets: NDArray[np.int_]
+    targets: NDArray[np.int_]  # the token that really stands there; shape (n,)
+    # Which of the given sentences each context was found in (first); shape (n,).
     sentences: NDArray[np.int_]
 
     def __len__(self) -> int:
@@ -78,19 +68,11 @@ class Contexts:
 
 @dataclass(frozen=True)
 class ScoreMoments:
-    """Means and covariances of score, PMI, log p(x), lambda_c (in this order) over (c, x) pairs.
+    """Means and covariances of score, PMI, log p(x), lambda_c (in this order) over (c, x) pairs."""
 
-    Attributes
-    ----------
-    mean : ndarray, shape (4,)
-    covariance : ndarray, shape (4, 4)
-    largest_gap : float
-        Largest ``|score - PMI - log p(x) - lambda_c|`` met: rounding.
-    """
-
-    mean: Floats
-    covariance: Floats
-    largest_gap: float
+    mean: Floats  # shape (4,)
+    covariance: Floats  # shape (4, 4)
+    largest_gap: float  # largest ``|score - PMI - log p(x) - lambda_c|`` met: rounding
 
 
 def collect_contexts(

@@ -14,11 +14,10 @@ import json
 import lzma
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from filelock import FileLock
@@ -54,22 +53,14 @@ _SENTENCE_END = re.compile(r"""(?:(?<=[.!?])|(?<=[.!?]["')\]]))\s+(?=["'(\[]?[A-
 
 @dataclass(frozen=True)
 class PackedCorpus:
-    """Rows of word pieces.
+    """Rows of word pieces."""
 
-    Attributes
-    ----------
-    rows : ndarray of uint16 or uint32, shape (n_rows, length)
-        Begin and end marks around sentences, whole but for the end of those that are longer than
-        a row, then padding; mapped from disk.
-    counts : ndarray of int64, shape (vocabulary,)
-        How often each piece occurs, marks and padding left out.
-    fingerprint : str
-        Of the text, the tokenizer and the length.
-    """
-
+    # Begin and end marks around sentences, whole but for the end of those that are longer than a
+    # row, then padding; mapped from disk; shape (n_rows, length).
     rows: NDArray[Any]
+    # How often each piece occurs, marks and padding left out; shape (vocabulary,).
     counts: NDArray[np.int64]
-    fingerprint: str
+    fingerprint: str  # of the text, the tokenizer and the length
 
     @property
     def n_tokens(self) -> int:
@@ -91,7 +82,8 @@ def read_paragraphs(path: str | os.PathLike[str]) -> Iterator[str]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no text file {path.name!r}; name an existing one.")
     try:
-        with _open(path) as lines:
+        opened: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
+        with opened(path, "rt", encoding="utf-8") as lines:
             for line in lines:
                 if text := line.strip():
                     yield text
@@ -99,14 +91,6 @@ def read_paragraphs(path: str | os.PathLike[str]) -> Iterator[str]:
         raise ValueError(f"{path.name!r} is not UTF-8 text ({error.reason}).") from error
     except (lzma.LZMAError, gzip.BadGzipFile, EOFError) as error:
         raise ValueError(f"{path.name!r} is damaged or cut short: {error}") from error
-
-
-def _open(path: Path) -> IO[str]:
-    if path.suffix == ".xz":
-        return lzma.open(path, "rt", encoding="utf-8")
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
 
 
 def split_sentences(paragraph: str) -> list[str]:
@@ -143,8 +127,11 @@ def pack_corpus(
     folder = cache_dir() / "corpus"
     rows_file, facts_file = folder / f"{fingerprint}.npy", folder / f"{fingerprint}.json"
     if not (rows_file.exists() and facts_file.exists()):
-        _write_rows(path, tokenizer, length, rows_file, progress)
-        counts = _count(np.load(rows_file, mmap_mode="r"), tokenizer)
+        rows = _make_rows(path, tokenizer, length, progress)
+        counts = np.bincount(rows.ravel(), minlength=len(tokenizer))
+        counts[[tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id]] = 0
+        with replacing(rows_file) as file:
+            np.save(file, rows)
         write_json(facts_file, {"counts": counts.tolist()})
     counts = np.asarray(json.loads(facts_file.read_text(encoding="utf-8"))["counts"], np.int64)
     return PackedCorpus(np.load(rows_file, mmap_mode="r"), counts, fingerprint)
@@ -159,28 +146,17 @@ def _fingerprint(path: Path, tokenizer: Any, length: int) -> str:
     return hashlib.sha256(f"pack 1 {text} {words} {length}".encode()).hexdigest()[:16]
 
 
-def _write_rows(path: Path, tokenizer: Any, length: int, out: Path, progress: bool) -> None:
-    """Write the rows beside their place and move them there when they are whole."""
-    out.parent.mkdir(parents=True, exist_ok=True)
+def _make_rows(path: Path, tokenizer: Any, length: int, progress: bool) -> NDArray[Any]:
     dtype = np.uint16 if len(tokenizer) <= 2**16 else np.uint32
-    with tempfile.TemporaryDirectory(dir=out.parent) as work:
-        raw = Path(work) / "rows"
-        n_rows = 0
-        with raw.open("wb") as file, tqdm(unit=" paragraphs", disable=not progress) as bar:
-            paragraphs = read_paragraphs(path)
-            while block := list(itertools.islice(paragraphs, _BLOCK)):
-                rows = _pack(block, tokenizer, length, dtype)
-                file.write(rows.tobytes())
-                n_rows += len(rows)
-                bar.update(len(block))
-        if not n_rows:
-            raise ValueError(f"{path.name!r} holds no text.")
-        whole = Path(work) / "rows.npy"
-        mapped = np.lib.format.open_memmap(whole, "w+", dtype, (n_rows, length))
-        mapped[:] = np.memmap(raw, dtype, "r", shape=(n_rows, length))
-        mapped.flush()
-        del mapped
-        os.replace(whole, out)
+    parts = []
+    paragraphs = read_paragraphs(path)
+    with tqdm(unit=" paragraphs", disable=not progress) as bar:
+        while block := list(itertools.islice(paragraphs, _BLOCK)):
+            parts.append(_pack(block, tokenizer, length, dtype))
+            bar.update(len(block))
+    if not parts:
+        raise ValueError(f"{path.name!r} holds no text.")
+    return np.concatenate(parts)
 
 
 def _pack(paragraphs: list[str], tokenizer: Any, length: int, dtype: Any) -> NDArray[Any]:
@@ -209,21 +185,9 @@ def _pack(paragraphs: list[str], tokenizer: Any, length: int, dtype: Any) -> NDA
     return out
 
 
-def _count(rows: NDArray[Any], tokenizer: Any) -> NDArray[np.int64]:
-    counts = np.zeros(len(tokenizer), np.int64)
-    for start in range(0, len(rows), 65536):
-        counts += np.bincount(rows[start : start + 65536].ravel(), minlength=len(tokenizer))
-    counts[[tokenizer.pad_token_id, tokenizer.cls_token_id, tokenizer.sep_token_id]] = 0
-    return counts
-
-
 def row_lengths(corpus: PackedCorpus, pad: int) -> NDArray[np.int64]:
     """Pieces in each row, marks among them and padding left out."""
-    parts = [
-        (corpus.rows[start : start + 65536] != pad).sum(1)
-        for start in range(0, len(corpus.rows), 65536)
-    ]
-    return np.concatenate(parts)
+    return np.asarray((corpus.rows != pad).sum(axis=1))
 
 
 def similar_lengths(
@@ -250,20 +214,6 @@ def similar_lengths(
     return np.concatenate(out)
 
 
-def find_corpus(
-    name: str | os.PathLike[str], *, download: bool = False, progress: bool = False
-) -> Path:
-    """Give the text file that a command's ``--corpus`` names.
-
-    It is a file, and given as it is, whether it is there or not; or ``"wikipedia"``, where no file
-    has that name: see `wikipedia_text`.
-    """
-    path = Path(name)
-    if str(path) != "wikipedia" or path.is_file():
-        return path
-    return wikipedia_text(download=download, progress=progress)
-
-
 def open_corpus(
     name: str | os.PathLike[str],
     tokenizer: Any,
@@ -272,8 +222,13 @@ def open_corpus(
     download: bool = False,
     progress: bool = False,
 ) -> PackedCorpus:
-    """Find a text (`find_corpus`) and pack it (`pack_corpus`)."""
-    path = find_corpus(name, download=download, progress=progress)
+    """Pack the text that a command's ``--corpus`` names (`pack_corpus`).
+
+    It is a file; or ``"wikipedia"``, where no file has that name: see `wikipedia_text`.
+    """
+    path = Path(name)
+    if str(path) == "wikipedia" and not path.is_file():
+        path = wikipedia_text(download=download, progress=progress)
     return pack_corpus(path, tokenizer, length=length, progress=progress)
 
 

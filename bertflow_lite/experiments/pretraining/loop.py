@@ -1,8 +1,12 @@
-"""Train a BERT from scratch: masks, batches, the step, and the loop with its snapshots."""
+"""The training of a small BERT: the step, the loop with its snapshots, and the folder of a run."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import math
+import os
 import shutil
 import sys
 import time
@@ -10,138 +14,31 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from tqdm.auto import tqdm
 
 from bertflow_lite.devices import choose_bf16
-from bertflow_lite.experiments.pretraining.checkpoints import (
-    CHECKPOINT,
-    begin_run,
-    restore,
-    save_checkpoint,
-    save_model,
-)
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, row_lengths, similar_lengths
 from bertflow_lite.experiments.pretraining.recipe import (
     Recipe,
     attention_on,
     learning_rate_at,
     make_masked_model,
+    mask_rows,
     masked_at,
+    masked_loss,
     rows_at,
 )
-from bertflow_lite.experiments.resume import stop_requested, workplace
-from bertflow_lite.files import write_json
+from bertflow_lite.experiments.runs import begin_or_go_on, stop_requested, workplace
+from bertflow_lite.files import put_folder, write_json
 
-NUMBERS = ("steps", "tokens", "seconds", "loss")  # of a record, and of `Pretraining`
-
-
-def mask_rows(
-    rows: Tensor, tokenizer: Any, share: float, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Choose pieces at random; show the mask for 80 % of them, a random piece for 10 %.
-
-    Rows, shape (n, length), are whole; marks and padding are never chosen. The generator is on the
-    CPU.
-
-    Gives what the model is shown, and where it has to predict, which is at least one place in all.
-    """
-    special = torch.tensor(sorted(tokenizer.all_special_ids))
-    can = ~torch.isin(rows, special)
-    chosen = can & (torch.rand(rows.shape, generator=generator) < share)
-    if not chosen.any() and can.any():
-        chosen.view(-1)[int(can.view(-1).nonzero()[0])] = True
-    fate = torch.rand(rows.shape, generator=generator)
-    seen = torch.where(chosen & (fate < 0.8), tokenizer.mask_token_id, rows)
-    other = torch.randint(len(tokenizer), rows.shape, generator=generator)
-    return torch.where(chosen & (fate >= 0.9), other, seen), chosen
-
-
-def masked_loss(model: Any, rows: Tensor, chosen: Tensor, seen: Tensor, pad: int) -> Tensor:
-    """Mean of -log p over the chosen places, in nats.
-
-    ``rows`` is the text, ``seen`` what the model is shown, both of shape (n, length); ``pad`` is
-    the id that is hidden from attention.
-    """
-    mask = (rows != pad).long()
-    # Sizes are rounded up: for each new one, the CPU's matrix library makes, and keeps, new code.
-    longest = min(-(-int(mask.sum(1).max()) // 8) * 8, rows.shape[1])
-    hidden = model.bert(seen[:, :longest], attention_mask=mask[:, :longest]).last_hidden_state
-    places = chosen[:, :longest].reshape(-1).nonzero().squeeze(1)
-    more = -len(places) % 64
-    target = F.pad(rows[:, :longest].reshape(-1)[places], (0, more), value=-1)
-    head = model.cls.predictions
-    guess = head.transform(hidden.flatten(0, 1)[F.pad(places, (0, more))])
-    return vocabulary_loss(guess, head.decoder.weight, head.decoder.bias, target)
-
-
-_SLICE = 64
-"""Places at once: 8 MB of float32 logits for BERT's vocabulary."""
-
-
-def vocabulary_loss(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
-    r"""Mean of :math:`-\log p` under the softmax of ``hidden @ weight.T + bias``, in nats.
-
-    The same as `torch.nn.functional.cross_entropy` of the logits, a slice of places at a time.
-
-    With 30,522 word pieces the output layer's numbers are larger than all others together: a
-    thousand places make 125 MB of logits, and as much again for their softmax, its gradient and the
-    copies between types.  Here a slice is taken from hidden state to gradient before the next one
-    begins, so that the numbers stay near the processor; only the gradient is kept for all places,
-    in the type of the products (autocast's, where it is on; all else is float32).
-
-    A negative target marks a place that does not count: it fills up a slice.
-
-    Examples
-    --------
-    >>> hidden, weight = torch.eye(2), torch.tensor([[2.0, 0.0], [0.0, 2.0]])
-    >>> vocabulary_loss(hidden, weight, torch.zeros(2), torch.tensor([0, 1]))
-    tensor(0.1269)
-    """
-    kind = hidden.device.type
-    low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
-    return _VocabularyLoss.apply(hidden.float(), weight, bias, target, low)
-
-
-class _VocabularyLoss(torch.autograd.Function):
-    """The gradient is found on the way forward: with softmax minus one-hot it is almost free."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor, low: torch.dtype
-    ) -> Tensor:
-        n = max(int((target >= 0).sum()), 1)
-        wanted = any(ctx.needs_input_grad)
-        h, words = hidden.detach().to(low), weight.detach().to(low)
-        slope = h.new_empty(len(h) if wanted else 0, len(words))
-        total = hidden.new_zeros(())
-        with torch.autocast(hidden.device.type, enabled=False):
-            for start in range(0, len(h), _SLICE):
-                part = slice(start, start + _SLICE)
-                at, counts = target[part, None].clamp(min=0), (target[part, None] >= 0).float()
-                logits = (h[part] @ words.T).float().add_(bias)
-                logits.sub_(logits.amax(1, keepdim=True))
-                own = logits.gather(1, at)
-                p = logits.exp_()
-                sums = p.sum(1, keepdim=True)
-                total += ((sums.log() - own) * counts).sum()
-                if wanted:  # d loss / d logits = (p - one-hot) / n
-                    slope[part] = p.mul_(counts / (sums * n)).scatter_add_(1, at, counts / -n)
-            if wanted:
-                to_bias = slope.sum(0, dtype=torch.float32)
-                ctx.save_for_backward((slope @ words).float(), (slope.T @ h).float(), to_bias)
-        return total / n
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        return (*(slope * one for one in ctx.saved_tensors), None, None)
+CHECKPOINT = Path("unfinished", "checkpoint.pt")
+_COUNTERS = ("step", "tokens", "epoch", "at", "seconds", "running")
 
 
 class TrainingRun:
@@ -274,29 +171,33 @@ def snapshot_steps(most: int = 10**9) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Pretraining:
-    """What a run left: see `pretrain`.
+class Training:
+    """What a run folder says of the training."""
 
-    Attributes
-    ----------
-    folder : Path
-        With ``final`` and ``snapshots/step-...``: transformers models.
-    steps, tokens : int
-        Updates made and pieces seen.
-    seconds : float
-        Of training, stops left out.
-    loss : list of [step, tokens, training loss, held-out loss]
-        In nats for a chosen piece; the training loss is a running mean.
-    trained : bool
-        False where a finished run was found, and nothing was left to do.
-    """
-
-    folder: Path
+    folder: Path  # with ``final`` and ``snapshots/step-...``: transformers models
+    # Recipe, corpus, length, seed; where it is finished, processes and threads.
+    settings: dict[str, Any]
+    # Updates made and pieces seen, so far where it is unfinished.
     steps: int
     tokens: int
-    seconds: float
-    loss: list[list[float]]
-    trained: bool = True
+    seconds: float  # of training, stops left out
+    loss: list[list[float]]  # in nats for a chosen piece; the training loss is a running mean
+    snapshots: dict[int, Path]  # model folders by step, rising; those whose loss is known
+    finished: bool
+    trained: bool = True  # False where `pretrain` found it finished, and nothing was left to do
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give what a stored run keeps of it."""
+        return {
+            **self.settings,
+            "wanted_tokens": self.settings["tokens"],
+            "steps": self.steps,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
+            "loss": self.loss,
+            "finished": self.finished,
+        }
 
 
 def pretrain(
@@ -314,7 +215,7 @@ def pretrain(
     overwrite: bool = False,
     progress: bool = False,
     on_snapshot: Callable[[int, Path], None] | None = None,
-) -> Pretraining:
+) -> Training:
     """Train a BERT from scratch on the masked-language-model objective.
 
     The corpus is packed with the recipe's length. Give either ``tokens`` or ``minutes``, after
@@ -351,14 +252,18 @@ def pretrain(
         "recipe": recipe.as_dict(), "corpus": corpus.fingerprint, "tokens": tokens,
         "minutes": minutes, "seed": seed, "bf16": bf16,
     }  # fmt: skip
-    work = (out / CHECKPOINT).parent
-    if (record := begin_run(out, settings, overwrite)) is not None:
+    checkpoint, wanted = out / CHECKPOINT, set(snapshot_steps())
+    work = checkpoint.parent
+    if overwrite and _record(out):
+        (out / "record.json").unlink()  # first, for without it the run is unfinished
+        for name in ("final", "snapshots", work.name):
+            shutil.rmtree(out / name, ignore_errors=True)
+    begin_or_go_on(out / "settings.json", settings, overwrite)
+    if _record(out):
         shutil.rmtree(work, ignore_errors=True)  # left by a kill between the end and tidying up
-        known = {key: record[key] for key in NUMBERS}
-        return Pretraining(out, **known, trained=False)
+        return dataclasses.replace(read_training(out), trained=False)
 
     run = TrainingRun(corpus, tokenizer, recipe, seed=seed, device=device, bf16=bf16)
-    checkpoint, wanted = out / CHECKPOINT, set(snapshot_steps())
     loss: list[list[float]] = []
 
     def snapshot() -> None:
@@ -397,9 +302,114 @@ def pretrain(
         if loss[-1][0] != run.step:
             snapshot()
         save_model(out / "final", run.model, tokenizer)
-        done = Pretraining(out, run.step, run.tokens, round(run.seconds, 1), loss)
-        record = settings | {name: getattr(done, name) for name in NUMBERS}
-        # The book's own run had two processes.
-        record |= {"processes": 1, "threads": torch.get_num_threads()}
+        record = settings | {
+            "steps": run.step, "tokens": run.tokens, "seconds": round(run.seconds, 1), "loss": loss,
+            "processes": 1, "threads": torch.get_num_threads(),  # the book's own run had two
+        }  # fmt: skip
         write_json(out / "record.json", record)
-    return done
+    return read_training(out)
+
+
+def save_checkpoint(path: Path, run: TrainingRun, loss: list[list[float]]) -> None:
+    """Write what is needed to go on: one file, whole or as it was before."""
+    state = {name: getattr(run, name) for name in _COUNTERS} | {"loss": loss}
+    state |= {"model": run.model.state_dict(), "optimizer": run.optimizer.state_dict()}
+    scratch = path.with_suffix(".new")
+    torch.save(state, scratch)
+    os.replace(scratch, path)
+
+
+def restore(path: Path, run: TrainingRun) -> list[list[float]]:
+    """Put a run back where a checkpoint left it; give its losses so far.
+
+    Of a damaged checkpoint, the error says what to delete.
+    """
+    try:
+        state = _read_checkpoint(path)
+        run.model.load_state_dict(state["model"])
+        run.optimizer.load_state_dict(state["optimizer"])
+        for name in _COUNTERS:
+            setattr(run, name, state[name])
+        loss: list[list[float]] = state["loss"]
+    except (OSError, ValueError, KeyError, RuntimeError, EOFError, UnpicklingError) as error:
+        work = path.parent
+        raise ValueError(
+            f"the checkpoint of {work.parent.name!r} is damaged ({error}): delete the folder "
+            f"{work.parent.name}/{work.name}, and the same command begins the training anew."
+        ) from error
+    return loss
+
+
+def save_model(folder: Path, model: Any, tokenizer: Any) -> None:
+    """Write a transformers model, weights in float16, as a folder that is whole or not there."""
+    scratch = folder.with_name(".new")
+    shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+    # One copy of tensors that share memory (tied embeddings), so that they are written once.
+    state = model.state_dict()
+    half = {value.data_ptr(): value.half() for value in state.values()}
+    halves = {name: half[value.data_ptr()] for name, value in state.items()}
+    model.save_pretrained(scratch, state_dict=halves)
+    tokenizer.save_pretrained(scratch)
+    put_folder(scratch, folder)
+
+
+def fingerprint_folder(folder: Path) -> str:
+    """Digest a model folder without loading it: weights, head included, and configuration."""
+    digest = hashlib.sha256()
+    for name in ("config.json", "model.safetensors"):
+        with (folder / name).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def read_training(run: Path, *, partial: bool = False) -> Training:
+    """Read a run folder that `pretrain` made or is at work in.
+
+    ``partial`` takes an unfinished run as far as its last checkpoint.
+    """
+    if not (run / "settings.json").is_file():
+        raise FileNotFoundError(
+            f"{run.name!r} is no pre-training run: it has no settings.json. Name the folder that "
+            "was given to `pretrain --out`."
+        )
+    settings = _read_json(run / "settings.json")
+    finished = _record(run)
+    if (record := finished) is None:
+        if not partial:
+            raise ValueError(
+                f"the training in {run.name!r} is unfinished: let it end, or measure what there is "
+                "(command line: --partial)."
+            )
+        if not (run / CHECKPOINT).is_file():
+            raise FileNotFoundError(
+                f"{run.name!r} has no checkpoint yet: wait for the first one, some minutes."
+            )
+        record = _read_checkpoint(run / CHECKPOINT)
+        record["steps"] = record["step"]
+    settings |= {key: record[key] for key in ("processes", "threads") if key in record}
+    known = {int(entry[0]) for entry in record["loss"]}
+    found = {int(path.name.removeprefix("step-")): path for path in run.glob("snapshots/step-*")}
+    snapshots = {step: found[step] for step in sorted(found) if step in known}
+    if not snapshots:
+        raise FileNotFoundError(f"{run.name!r} has no snapshots: train it again.")
+    numbers = (int(record["steps"]), int(record["tokens"]), float(record["seconds"]))
+    return Training(run, settings, *numbers, record["loss"], snapshots, finished is not None)
+
+
+def _record(run: Path) -> dict[str, Any] | None:
+    """Give the record that a run leaves at its end, or None."""
+    whole = (run / "record.json").is_file() and (run / "final").is_dir()
+    return _read_json(run / "record.json") if whole else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name} of the run cannot be read ({error}).") from error
+    return content
+
+
+def _read_checkpoint(path: Path) -> dict[str, Any]:
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)  # runs nothing
+    return state

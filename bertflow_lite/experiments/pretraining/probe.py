@@ -14,11 +14,7 @@ Contexts come from `collect_at`.
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import zipfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,11 +23,8 @@ from numpy.typing import NDArray
 
 from bertflow_lite.encoders.language_model import LanguageModel, head_inputs, scores
 from bertflow_lite.experiments.pmi.probe import BLOCK, TERMS, Contexts, moments, regress
-from bertflow_lite.experiments.pretraining.corpus import PackedCorpus
-from bertflow_lite.files import cache_dir, replacing
 from bertflow_lite.measures.similarity import spearman
 
-logger = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 _BLOCK = 65536
@@ -42,18 +35,12 @@ BINS = (0, 100, 500, 5_000, 10_000)
 
 @dataclass(frozen=True)
 class Places:
-    """Where to put a mask.
+    """Where to put a mask."""
 
-    Attributes
-    ----------
-    row, position : ndarray of int, shape (n,)
-        Row, and place in it.
-    left : ndarray of int, shape (n,)
-        For `neighbor_places`, which of the left pieces stands left of it; else all -1.
-    """
-
+    # Row, and place in it; shape (n,).
     row: NDArray[np.intp]
     position: NDArray[np.intp]
+    # For `neighbor_places`, which of the left pieces stands left of it; else all -1; shape (n,).
     left: NDArray[np.intp]
 
     def __len__(self) -> int:
@@ -124,21 +111,12 @@ def select_contexts(contexts: Contexts, n: int) -> Contexts:
 
 @dataclass(frozen=True)
 class NeighborPairs:
-    """Pairs of neighbors that are frequent enough, and their PMI.
+    """Pairs of neighbors that are frequent enough, and their PMI."""
 
-    Attributes
-    ----------
-    left : ndarray of int64, shape (n_pairs,)
-        Position of the left piece among those that were counted.
-    piece : ndarray of int64, shape (n_pairs,)
-        The right piece.
-    pmi : ndarray of float64, shape (n_pairs,)
-        In nats.
-    """
-
+    # Position of the left piece among those that were counted; shape (n_pairs,).
     left: NDArray[np.int64]
-    piece: NDArray[np.int64]
-    pmi: NDArray[np.float64]
+    piece: NDArray[np.int64]  # the right piece; shape (n_pairs,)
+    pmi: NDArray[np.float64]  # in nats; shape (n_pairs,)
 
 
 def count_right_neighbors(
@@ -173,48 +151,10 @@ def count_right_neighbors(
     return out.reshape(len(left), vocabulary)
 
 
-def neighbor_counts(
-    corpus: PackedCorpus, left: NDArray[np.int64], marks: NDArray[np.int64], *, leave_out: int = 0
-) -> NDArray[np.int64]:
-    """Count what stands right of some pieces in a packed corpus, or read it from the cache.
-
-    So many rows at the end as ``leave_out`` says are not counted; the rest is as in
-    `count_right_neighbors`.
-    """
-    rows = corpus.rows[: len(corpus.rows) - leave_out]
-    vocabulary = len(corpus.counts)
-    how = f"right 1 {corpus.fingerprint} {len(rows)} {left.tolist()} {sorted(marks.tolist())}"
-    digest = hashlib.sha256(how.encode()).hexdigest()[:16]
-    path = cache_dir() / "corpus" / f"right-neighbors-{digest}.npz"
-    counts = _read(path, len(left), vocabulary)
-    if counts is None:
-        counts = count_right_neighbors(rows, left, vocabulary, marks)
-        try:
-            with replacing(path) as file:
-                code = np.flatnonzero(counts)
-                np.savez_compressed(file, code=code, count=counts.ravel()[code])
-        except OSError as error:
-            logger.warning("the counts of neighbors are not kept (%s)", error)
-    return counts
-
-
-def _read(path: Path, n_left: int, vocabulary: int) -> NDArray[np.int64] | None:
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            out = np.zeros(n_left * vocabulary, np.int64)
-            out[stored["code"]] = stored["count"]
-            return out.reshape(n_left, vocabulary)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
-        logger.warning("%s cannot be read and is made again (%s)", path.name, error)
-        return None
-
-
 def frequent_pairs(
     counts: NDArray[np.int64], log_p: NDArray[np.float64], *, least: int = 20
 ) -> NeighborPairs:
-    """PMI of the pairs that were met often enough, from counts of `neighbor_counts`.
+    """PMI of the pairs that were met often enough, from `count_right_neighbors`.
 
     ``least`` is the smallest count of a pair: the PMI of a pair that was met n times is known to
     about 1 / sqrt(n) nats. The pairs are ordered by left piece, then by right piece.

@@ -1,4 +1,4 @@
-"""How a small BERT is made and trained: one frozen set of settings, and what each is for."""
+"""How a small BERT is made: its settings and what each is for, its model, and its objective."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 BIASES = ("log p", "zero", "none")
 
@@ -274,3 +276,105 @@ def rows_at(recipe: Recipe, tokens: float) -> int:
     """
     doublings = math.floor(tokens / recipe.double_every) if recipe.double_every > 0 else 0
     return min(recipe.rows * 2 ** min(doublings, 30), recipe.most_rows)
+
+
+def mask_rows(
+    rows: Tensor, tokenizer: Any, share: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Choose pieces at random; show the mask for 80 % of them, a random piece for 10 %.
+
+    Rows, shape (n, length), are whole; marks and padding are never chosen. The generator is on the
+    CPU.
+
+    Gives what the model is shown, and where it has to predict, which is at least one place in all.
+    """
+    special = torch.tensor(sorted(tokenizer.all_special_ids))
+    can = ~torch.isin(rows, special)
+    chosen = can & (torch.rand(rows.shape, generator=generator) < share)
+    if not chosen.any() and can.any():
+        chosen.view(-1)[int(can.view(-1).nonzero()[0])] = True
+    fate = torch.rand(rows.shape, generator=generator)
+    seen = torch.where(chosen & (fate < 0.8), tokenizer.mask_token_id, rows)
+    other = torch.randint(len(tokenizer), rows.shape, generator=generator)
+    return torch.where(chosen & (fate >= 0.9), other, seen), chosen
+
+
+def masked_loss(model: Any, rows: Tensor, chosen: Tensor, seen: Tensor, pad: int) -> Tensor:
+    """Mean of -log p over the chosen places, in nats.
+
+    ``rows`` is the text, ``seen`` what the model is shown, both of shape (n, length); ``pad`` is
+    the id that is hidden from attention.
+    """
+    mask = (rows != pad).long()
+    # Sizes are rounded up: for each new one, the CPU's matrix library makes, and keeps, new code.
+    longest = min(-(-int(mask.sum(1).max()) // 8) * 8, rows.shape[1])
+    hidden = model.bert(seen[:, :longest], attention_mask=mask[:, :longest]).last_hidden_state
+    places = chosen[:, :longest].reshape(-1).nonzero().squeeze(1)
+    more = -len(places) % 64
+    target = F.pad(rows[:, :longest].reshape(-1)[places], (0, more), value=-1)
+    head = model.cls.predictions
+    guess = head.transform(hidden.flatten(0, 1)[F.pad(places, (0, more))])
+    return vocabulary_loss(guess, head.decoder.weight, head.decoder.bias, target)
+
+
+_SLICE = 64
+"""Places at once: 8 MB of float32 logits for BERT's vocabulary."""
+
+
+def vocabulary_loss(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
+    r"""Mean of :math:`-\log p` under the softmax of ``hidden @ weight.T + bias``, in nats.
+
+    The same as `torch.nn.functional.cross_entropy` of the logits, a slice of places at a time.
+
+    With 30,522 word pieces the output layer's numbers are larger than all others together: a
+    thousand places make 125 MB of logits, and as much again for their softmax, its gradient and the
+    copies between types.  Here a slice is taken from hidden state to gradient before the next one
+    begins, so that the numbers stay near the processor; only the gradient is kept for all places,
+    in the type of the products (autocast's, where it is on; all else is float32).
+
+    A negative target marks a place that does not count: it fills up a slice.
+
+    Examples
+    --------
+    >>> hidden, weight = torch.eye(2), torch.tensor([[2.0, 0.0], [0.0, 2.0]])
+    >>> vocabulary_loss(hidden, weight, torch.zeros(2), torch.tensor([0, 1]))
+    tensor(0.1269)
+    """
+    kind = hidden.device.type
+    low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
+    return _VocabularyLoss.apply(hidden.float(), weight, bias, target, low)
+
+
+class _VocabularyLoss(torch.autograd.Function):
+    """The gradient is found on the way forward: with softmax minus one-hot it is almost free."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor, low: torch.dtype
+    ) -> Tensor:
+        n = max(int((target >= 0).sum()), 1)
+        wanted = any(ctx.needs_input_grad)
+        h, words = hidden.detach().to(low), weight.detach().to(low)
+        slope = h.new_empty(len(h) if wanted else 0, len(words))
+        total = hidden.new_zeros(())
+        with torch.autocast(hidden.device.type, enabled=False):
+            for start in range(0, len(h), _SLICE):
+                part = slice(start, start + _SLICE)
+                at, counts = target[part, None].clamp(min=0), (target[part, None] >= 0).float()
+                logits = (h[part] @ words.T).float().add_(bias)
+                logits.sub_(logits.amax(1, keepdim=True))
+                own = logits.gather(1, at)
+                p = logits.exp_()
+                sums = p.sum(1, keepdim=True)
+                total += ((sums.log() - own) * counts).sum()
+                if wanted:  # d loss / d logits = (p - one-hot) / n
+                    slope[part] = p.mul_(counts / (sums * n)).scatter_add_(1, at, counts / -n)
+            if wanted:
+                to_bias = slope.sum(0, dtype=torch.float32)
+                ctx.save_for_backward((slope @ words).float(), (slope.T @ h).float(), to_bias)
+        return total / n
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        return (*(slope * one for one in ctx.saved_tensors), None, None)

@@ -29,39 +29,28 @@ from bertflow_lite.encoders.models import LoadedModel
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.controls.overlap import word_overlap
 from bertflow_lite.experiments.controls.words import WordCountEncoder
-from bertflow_lite.experiments.geometry import thin_spectrum
-from bertflow_lite.experiments.pretraining.checkpoints import (
-    Training,
-    fingerprint_folder,
-    read_training,
-)
+from bertflow_lite.experiments.geometry import describe_space
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, open_corpus
+from bertflow_lite.experiments.pretraining.loop import Training, fingerprint_folder, read_training
 from bertflow_lite.experiments.pretraining.probe import (
     NeighborPairs,
     Places,
     collect_at,
     compare_neighbors,
+    count_right_neighbors,
     draw_places,
     frequent_pairs,
     measure_gain,
     measure_terms,
-    neighbor_counts,
     neighbor_places,
     select_contexts,
 )
 from bertflow_lite.experiments.pretraining.recipe import unigram_log_p
-from bertflow_lite.experiments.resume import KeptResults
-from bertflow_lite.experiments.runs import provenance, round_numbers, store_run
+from bertflow_lite.experiments.runs import KeptResults, provenance, round_numbers, store_run
 from bertflow_lite.experiments.scoring import calibrated, different_sentences, set_name
 from bertflow_lite.experiments.table1 import BINS, WordEmbeddings, find_neighbors, make_table1
 from bertflow_lite.files import write_json
-from bertflow_lite.measures.geometry import (
-    effective_rank,
-    frequency_shares,
-    iso_score,
-    mean_cosine,
-    singular_values,
-)
+from bertflow_lite.measures.geometry import frequency_shares
 from bertflow_lite.measures.scores import score_similarities, score_sts
 from bertflow_lite.measures.similarity import spearman
 from bertflow_lite.measures.spelling import lexical_similarities
@@ -102,47 +91,26 @@ FILM_WORDS, FILM_PAIRS = 300, 75
 
 @dataclass(frozen=True)
 class Material:
-    """What all snapshots of a run are measured on.
+    """What all snapshots of a run are measured on."""
 
-    Attributes
-    ----------
-    counts : ndarray of int64, shape (vocabulary,)
-        Of the pieces of the corpus.
-    log_p : ndarray, shape (vocabulary,)
-        Their log frequency (`unigram_log_p`).
-    ranks : ndarray of int, shape (vocabulary,)
-        Their frequency rank, marks last.
-    words : tuple of str
-        Whole words of one piece that occur, most frequent first, up to 10,000.  Their rank is that
-        among such words: words of several pieces have no count here.  The count is the piece's,
-        also where it begins a longer word ("play" in "play ##wright").
-    word_counts : ndarray of int64, shape (n_words,)
-    held_out : ndarray of int64, shape (n_rows, length)
-        Rows that were not trained on.
-    places, neighbors : Places
-        Where masks are put: anywhere, and right of frequent words.
-    pairs_of_neighbors : NeighborPairs
-        Of the training rows.
-    pairs : SentencePairs
-        The STS set.
-    film_words : ndarray of int
-        Rows of ``words`` in the film: words of three letters or more that mini-sts uses too, so
-        that they are fit for a book, spread over the frequency ranks.
-    film_sentences : ndarray of int
-        Rows of mini-sts's ``sentences`` in the film; both sentences of a pair.
-    """
-
-    counts: NDArray[np.int64]
-    log_p: NDArray[np.float64]
-    ranks: NDArray[np.intp]
+    counts: NDArray[np.int64]  # of the pieces of the corpus; shape (vocabulary,)
+    log_p: NDArray[np.float64]  # their log frequency (`unigram_log_p`); shape (vocabulary,)
+    ranks: NDArray[np.intp]  # their frequency rank, marks last; shape (vocabulary,)
+    # Whole words of one piece that occur, most frequent first, up to 10,000. Their rank is that
+    # among such words: words of several pieces have no count here. The count is the piece's, also
+    # where it begins a longer word ("play" in "play ##wright").
     words: tuple[str, ...]
-    word_counts: NDArray[np.int64]
-    held_out: NDArray[np.int64]
+    word_counts: NDArray[np.int64]  # shape (n_words,)
+    held_out: NDArray[np.int64]  # rows that were not trained on; shape (n_rows, length)
+    # Where masks are put: anywhere, and right of frequent words.
     places: Places
     neighbors: Places
-    pairs_of_neighbors: NeighborPairs
-    pairs: SentencePairs
+    pairs_of_neighbors: NeighborPairs  # of the training rows
+    pairs: SentencePairs  # the STS set
+    # Rows of ``words`` in the film: words of three letters or more that mini-sts uses too, so that
+    # they are fit for a book, spread over the frequency ranks.
     film_words: NDArray[np.intp]
+    # Rows of mini-sts's ``sentences`` in the film; both sentences of a pair.
     film_sentences: NDArray[np.intp]
 
 
@@ -173,7 +141,8 @@ def prepare(
     log_p = unigram_log_p(corpus.counts)
     rows = np.asarray(corpus.rows[len(corpus.rows) - corpus.n_held_out :], dtype=np.int64)
     left = ids[:N_LEFT]
-    found = neighbor_counts(corpus, left, marks, leave_out=corpus.n_held_out)
+    trained = corpus.rows[: len(corpus.rows) - corpus.n_held_out]
+    found = count_right_neighbors(trained, left, len(corpus.counts), marks)
     film = load_sts("mini-sts")
     fit = {word for text in film.sentences for word in split_words(text)}
     shown = np.array([i for i, word in enumerate(words) if word in fit and len(word) > 2])
@@ -230,8 +199,8 @@ def measure_snapshot(
             for best in fill_mask(lm, MASKED_SENTENCES, k=N_GUESSES)
         ],
         "film": {
-            "words": vars(make_frame(words.vectors[words.rows], material.film_words)),
-            "sentences": vars(make_frame(of_film)),
+            "words": make_frame(words.vectors[words.rows], material.film_words),
+            "sentences": make_frame(of_film),
         },
     }
 
@@ -241,7 +210,8 @@ def measure_words(words: WordEmbeddings, material: Material) -> dict[str, Any]:
 
     Gives ``n``; ``table1`` (`make_table1`; bins beyond the last word left out); ``norm`` and its
     ``spearman`` and ``pearson`` with log frequency; ``spearman_distance_rank``, of a word's mean
-    distance to its seven nearest neighbors and its frequency rank; and what `_space` gives.
+    distance to its seven nearest neighbors and its frequency rank; and what
+    `describe_space` gives.
     """
     own = words.vectors[words.rows]
     norms = np.linalg.norm(own.astype(np.float64), axis=1)
@@ -250,7 +220,7 @@ def measure_words(words: WordEmbeddings, material: Material) -> dict[str, Any]:
     bins = [bin for bin in BINS if bin[0] < len(material.words)]
     return {
         "n": len(words.words),
-        "table1": make_table1(words, neighbors, bins=bins).to_dict(),
+        "table1": make_table1(words, neighbors, bins=bins),
         "norm": float(norms.mean()),
         "norm_log_frequency": {
             "spearman": spearman(norms, log_frequency),
@@ -258,7 +228,7 @@ def measure_words(words: WordEmbeddings, material: Material) -> dict[str, Any]:
         },
         "spearman_distance_rank": spearman(neighbors.distance.mean(axis=1), words.ranks),
         "frequency": frequency_shares(own, log_frequency, n_directions=3).to_dict(),
-        **_space(own),
+        **describe_space(own, N_SPECTRUM),
     }
 
 
@@ -268,7 +238,8 @@ def measure_sentences(
     """Measure the space of the set's different sentences, by layer choice.
 
     Gives ``n``; ``norm``; ``frequency`` and ``length``: `frequency_shares` with the mean log
-    frequency of a sentence's pieces, and with the log of their number; and what `_space` gives.
+    frequency of a sentence's pieces, and with the log of their number; and what
+    `describe_space` gives.
     """
     rows, texts = different_sentences(material.pairs)
     ids = encoder.tokenizer(
@@ -284,7 +255,7 @@ def measure_sentences(
             "norm": float(np.linalg.norm(x, axis=1).mean()),
             "frequency": frequency_shares(x, log_frequency, n_directions=3).to_dict(),
             "length": frequency_shares(x, log_length, n_directions=3).to_dict(),
-            **_space(x),
+            **describe_space(x, N_SPECTRUM),
         }
     return out
 
@@ -325,38 +296,16 @@ def _probe(lm: LanguageModel, material: Material) -> dict[str, Any]:
     }
 
 
-def _space(x: NDArray[np.float32]) -> dict[str, Any]:
-    """Mean cosine with its interval, effective rank, IsoScore, and at most 40 singular values."""
-    cosine, singular = mean_cosine(x), singular_values(x)
-    return {
-        "mean_cosine": {"estimate": cosine.estimate, "low": cosine.low, "high": cosine.high},
-        "effective_rank": effective_rank(singular),
-        "iso_score": iso_score(x),
-        "spectrum": thin_spectrum(singular, N_SPECTRUM),
-    }
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A flat picture of a cloud.
-
-    Attributes
-    ----------
-    points : ndarray, shape (n, 2)
-        Coordinates along the two strongest principal directions, the mean at the origin.
-    share : ndarray, shape (2,)
-        Share of the cloud's variance along each of the two.
-    """
-
-    points: Floats
-    share: Floats
-
-
-def make_frame(x: ArrayLike, shown: Sequence[int] | NDArray[np.intp] | None = None) -> Frame:
-    """Project a cloud onto its two strongest principal directions.
+def make_frame(
+    x: ArrayLike, shown: Sequence[int] | NDArray[np.intp] | None = None
+) -> dict[str, Floats]:
+    """Project a cloud onto its two strongest principal directions: a flat picture.
 
     Directions and mean are those of all points, shape (n >= 2, dim >= 2); ``shown`` are the rows
     whose coordinates are wanted (default: all).
+
+    Gives ``points``, shape (n, 2), the mean at the origin, and ``share``, shape (2,), of the
+    cloud's variance along each of the two.
     """
     rows = np.asarray(x, dtype=np.float64)
     if rows.ndim != 2 or min(rows.shape) < 2:
@@ -367,7 +316,7 @@ def make_frame(x: ArrayLike, shown: Sequence[int] | NDArray[np.intp] | None = No
         raise ValueError("all points are equal: there is nothing to see.")
     chosen = rows if shown is None else rows[np.asarray(shown)]
     share = (variances[:2] / variances.sum()).clip(0)
-    return Frame((chosen - mean) @ directions[:2].T, share)
+    return {"points": (chosen - mean) @ directions[:2].T, "share": share}
 
 
 def align_frames(frames: Sequence[ArrayLike]) -> list[Floats]:
@@ -530,7 +479,7 @@ def measure_folder(
 
     ``data`` is the set whose validation pairs are scored. With ``out``, results are written to this
     JSON file, and not to the project's results; the rest is as in `measure_run`, `read_training`
-    and `find_corpus`.
+    and `open_corpus`.
     """
     training = read_training(run, partial=partial)
     pairs = load_validation_pairs(data, download=download)

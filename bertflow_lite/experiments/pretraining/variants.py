@@ -26,9 +26,8 @@ from bertflow_lite.devices import choose_bf16, find_device
 from bertflow_lite.encoders.language_model import load_language_model
 from bertflow_lite.encoders.models import LoadedModel, load_model
 from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.experiments.pretraining.checkpoints import save_model
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, open_corpus, row_lengths
-from bertflow_lite.experiments.pretraining.loop import TrainingRun
+from bertflow_lite.experiments.pretraining.loop import TrainingRun, save_model
 from bertflow_lite.experiments.pretraining.probe import collect_at, measure_terms, select_contexts
 from bertflow_lite.experiments.pretraining.recipe import Recipe, find_recipe, unigram_log_p
 from bertflow_lite.experiments.pretraining.snapshots import (
@@ -39,8 +38,7 @@ from bertflow_lite.experiments.pretraining.snapshots import (
     measure_words,
     prepare,
 )
-from bertflow_lite.experiments.resume import KeptResults
-from bertflow_lite.experiments.runs import provenance, round_numbers, store_run
+from bertflow_lite.experiments.runs import KeptResults, provenance, round_numbers, store_run
 from bertflow_lite.experiments.scoring import different_sentences, set_name
 from bertflow_lite.experiments.table1 import WordEmbeddings
 from bertflow_lite.measures.geometry import mean_cosine
@@ -57,22 +55,15 @@ COMPARE_FORMAT, FORMAT = 1, 2
 
 @dataclass(frozen=True)
 class Variant:
-    """One thing that is changed.
+    """One thing that is changed."""
 
-    Attributes
-    ----------
-    name, why : str
-        What is changed, and what it asks.
-    changes : dict
-        Fields of `Recipe`.
-    text : {"whole", "thinned", "equal", "running"}
-        The corpus; as much of it as is left where all words are equally frequent, drawn at random;
-        that text itself (`thin_corpus`); or rows of running text, cut wherever a row is full.
-    """
-
+    # What is changed, and what it asks.
     name: str
     why: str
-    changes: dict[str, Any] = field(default_factory=dict)
+    changes: dict[str, Any] = field(default_factory=dict)  # fields of `Recipe`
+    # Whole: the corpus; thinned: as much of it as is left where all words are equally frequent,
+    # drawn at random; equal: that text itself (`thin_corpus`); running: rows of running text, cut
+    # wherever a row is full.
     text: str = "whole"
 
 

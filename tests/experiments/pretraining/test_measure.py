@@ -23,8 +23,8 @@ from bertflow_lite.cli.common import app
 from bertflow_lite.encoders.language_model import LanguageModel, load_language_model
 from bertflow_lite.experiments.pmi.probe import Contexts
 from bertflow_lite.experiments.pretraining import loop, probe, snapshots
-from bertflow_lite.experiments.pretraining.checkpoints import fingerprint_folder, read_training
 from bertflow_lite.experiments.pretraining.corpus import pack_corpus
+from bertflow_lite.experiments.pretraining.loop import fingerprint_folder, read_training
 from bertflow_lite.experiments.pretraining.probe import (
     Places,
     collect_at,
@@ -122,22 +122,6 @@ def test_blocks_of_rows_add_up(corpus, monkeypatch) -> None:
 def test_left_pieces_are_checked(left, says) -> None:
     with pytest.raises(ValueError, match=says):
         probe.count_right_neighbors(np.zeros((1, 3)), np.array(left), 9, MARKS)
-
-
-def test_counts_of_neighbors_are_kept(corpus, own_cache, monkeypatch, caplog) -> None:
-    left = np.argsort(-corpus.counts)[:5]
-    first = probe.neighbor_counts(corpus, left, MARKS, leave_out=40)
-    (kept,) = (own_cache / "corpus").glob("right-neighbors-*.npz")
-    with monkeypatch.context() as patch:
-        patch.setattr(probe, "count_right_neighbors", None)
-        again = probe.neighbor_counts(corpus, left, MARKS, leave_out=40)
-    assert_array_equal(first, again)
-    kept.write_bytes(kept.read_bytes()[:100])
-    mended = probe.neighbor_counts(corpus, left, MARKS, leave_out=40)
-    assert "made again" in caplog.text
-    assert_array_equal(first, mended)
-    other = probe.neighbor_counts(corpus, left, MARKS)  # the held-out rows as well
-    assert other.sum() > first.sum()
 
 
 def test_pmi_of_pairs_by_hand() -> None:
@@ -323,9 +307,9 @@ def test_aligning_keeps_distances_and_the_last_frame() -> None:
 def test_a_frame_is_the_plane_of_most_variance() -> None:
     x = np.random.default_rng(0).normal(size=(500, 4)) * [5, 3, 1, 1] + 7
     frame = make_frame(x, [3, 1])
-    assert_allclose(frame.share, np.array([25, 9]) / 36, atol=0.04)
+    assert_allclose(frame["share"], np.array([25, 9]) / 36, atol=0.04)
     centered = x[[3, 1], :2] - x[:, :2].mean(axis=0)
-    assert_allclose(np.abs(frame.points), np.abs(centered), atol=0.6)
+    assert_allclose(np.abs(frame["points"]), np.abs(centered), atol=0.6)
     with pytest.raises(ValueError, match="all points are equal"):
         make_frame(np.ones((5, 3)))
     with pytest.raises(ValueError, match="needs two of each"):

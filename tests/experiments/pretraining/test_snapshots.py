@@ -20,11 +20,11 @@ from bertflow_lite import devices as precision
 from bertflow_lite.cli.common import app
 from bertflow_lite.devices import choose_bf16, computes_in_bfloat16
 from bertflow_lite.encoders.transformer import load_encoder
-from bertflow_lite.experiments.pretraining import checkpoints, loop
-from bertflow_lite.experiments.pretraining.checkpoints import CHECKPOINT, read_training
+from bertflow_lite.experiments.pretraining import loop
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, pack_corpus, split_sentences
+from bertflow_lite.experiments.pretraining.loop import CHECKPOINT, read_training
 from bertflow_lite.experiments.pretraining.recipe import RECIPES, attention_on
-from bertflow_lite.experiments.resume import stop_requested
+from bertflow_lite.experiments.runs import stop_requested
 
 TINY = RECIPES["tiny"]
 
@@ -229,20 +229,20 @@ def test_what_a_kill_left_behind_is_swept(corpus, tokenizer, tmp_path: Path) -> 
 
 def test_a_checkpoint_is_whole_or_the_one_before(corpus, tokenizer, tmp_path, monkeypatch) -> None:
     """The disk is full while the second one is written: the first one is gone on from."""
-    out, save = tmp_path / "run", checkpoints.save_file
+    out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train(corpus, tokenizer, out, on_snapshot=stopped_at(1))
     before = (out / CHECKPOINT).read_bytes()
 
-    def full(tensors: Any, path: Path, **options: Any) -> None:
+    def full(state: Any, path: Path) -> None:
         path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoints, "save_file", full)
-    with pytest.raises(OSError, match="No space"):
-        train(corpus, tokenizer, out, checkpoint_seconds=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        with pytest.raises(OSError, match="No space"):
+            train(corpus, tokenizer, out, checkpoint_seconds=0)
     assert (out / CHECKPOINT).read_bytes() == before
-    monkeypatch.setattr(checkpoints, "save_file", save)
     plain = train(corpus, tokenizer, tmp_path / "plain")
     np.testing.assert_allclose(train(corpus, tokenizer, out).loss, plain.loss, atol=2e-4)
 

@@ -18,9 +18,8 @@ from typer.testing import CliRunner
 import bertflow_lite as bf
 from bertflow_lite.cli.common import app
 from bertflow_lite.experiments.pretraining import snapshots, variants
-from bertflow_lite.experiments.pretraining.checkpoints import save_model
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, pack_corpus
-from bertflow_lite.experiments.pretraining.loop import TrainingRun
+from bertflow_lite.experiments.pretraining.loop import TrainingRun, save_model
 from bertflow_lite.experiments.pretraining.recipe import RECIPES, Recipe, make_masked_model
 from bertflow_lite.experiments.pretraining.snapshots import prepare
 from bertflow_lite.experiments.pretraining.variants import (

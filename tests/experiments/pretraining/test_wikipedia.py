@@ -19,7 +19,7 @@ from bertflow_lite.cli import app
 from bertflow_lite.experiments.pretraining import corpus as wikipedia
 from bertflow_lite.experiments.pretraining.corpus import (
     clean_article,
-    find_corpus,
+    open_corpus,
     read_paragraphs,
     wikipedia_text,
 )
@@ -170,11 +170,12 @@ def test_a_file_of_that_name_comes_first(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    assert find_corpus("other") == Path("other")
+    monkeypatch.setattr(wikipedia, "pack_corpus", lambda path, *_, **__: path)
+    assert open_corpus("other", None, 32) == Path("other")
     with pytest.raises(FileNotFoundError, match="--download"):
-        find_corpus(Path("wikipedia"))
+        open_corpus(Path("wikipedia"), None, 32)
     Path("wikipedia").write_text("Text.")
-    assert find_corpus("wikipedia") == Path("wikipedia")
+    assert open_corpus("wikipedia", None, 32) == Path("wikipedia")
 
 
 def test_the_bars_of_the_hub_are_quiet_unless_asked(dump: Hub, capfd) -> None:

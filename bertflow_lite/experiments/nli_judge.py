@@ -1,10 +1,12 @@
-"""Judge a fine-tuned encoder by the NLI pairs that were kept out of its training."""
+"""What came of fine-tuning: its record, and a judgment by NLI pairs that were kept out of it."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,47 @@ from bertflow_lite.datasets.nli import NliPairs
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.measures.similarity import Floats
 
+RECORD = "nli.json"  # in a model's folder: how it was made
 CLASSIFIER = "classifier.safetensors"  # its softmax's weights, for checks; no embedding needs them
+
+
+@dataclass
+class NliHistory:
+    """What happened during fine-tuning, and how well the classes of unseen pairs are told apart."""
+
+    steps: int = 0  # optimizer steps made
+    # The loss curve, thinned: a step, and the mean cross-entropy (natural logarithm) over the steps
+    # since the point before. An untrained classifier starts at about ln 3 = 1.0986.
+    loss: list[tuple[int, float]] = field(default_factory=list)
+    # Pairs trained on and held out; no premise of the ones is among the others.
+    n_train: int = 0
+    n_validation: int = 0
+    # Share of held-out pairs classified right, 0 to 1 (None: nothing was held out); what always
+    # answering the most frequent class would score; and the accuracy when each hypothesis is given
+    # the premise of some other pair. Hypotheses give much of their label away ("nobody",
+    # "sleeping"), so the last is what a classifier of both sentences has to beat.
+    accuracy: float | None = None
+    majority: float | None = None
+    without_premise: float | None = None
+    validation_loss: float | None = None  # mean cross-entropy on the held-out pairs
+    by_source: dict[str, float] = field(default_factory=dict)  # accuracy by the pairs' source
+    # Wall and processor time of the training loop, up to the last checkpoint of each stop.
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    # Steps at which a stopped run was taken up again.
+    resumed_at: list[int] = field(default_factory=list)
+
+
+def load_nli_record(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read how a model was fine-tuned: the settings and the history of `fine_tune`."""
+    path = Path(folder) / RECORD
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"the folder {Path(folder).name!r} has no {RECORD}: it was not made by fine_tune "
+            "(command line: nli)."
+        )
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return record
 
 
 def classify(encoder: Encoder, pairs: NliPairs, folder: str | os.PathLike[str]) -> Floats:

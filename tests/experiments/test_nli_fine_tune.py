@@ -24,13 +24,14 @@ from bertflow_lite.datasets.nli import LABELS, NliPairs
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.models import load_model
 from bertflow_lite.encoders.transformer import Encoder, load_encoder
-from bertflow_lite.experiments.nli.fine_tune import cut_blocks, fine_tune, load_nli_record, run_nli
-from bertflow_lite.experiments.nli.judge import (
+from bertflow_lite.experiments.nli_fine_tune import cut_blocks, fine_tune, run_nli
+from bertflow_lite.experiments.nli_judge import (
     CLASSIFIER,
     check_pairs,
     classify,
     draw,
     hold_out,
+    load_nli_record,
     select_pairs,
 )
 from bertflow_lite.experiments.table8 import run_table8
@@ -126,7 +127,7 @@ def test_stopped_and_resumed_is_undisturbed(
     tiny_bert_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
 ) -> None:
     """Ctrl-C after some step, then the same call again: the same weights as without it."""
-    from bertflow_lite.experiments.nli import trainer as nli_trainer
+    from bertflow_lite.experiments import nli_fine_tune as nli_trainer
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     plain = fine_tune(tiny_bert_folder, toy_pairs(), tmp_path / "plain", **OPTIONS)
@@ -156,14 +157,14 @@ def test_killed_and_resumed(tiny_bert_folder: Path, tmp_path: Path) -> None:
     """Kill the process outright: the same call goes on from the last whole checkpoint."""
     script = (
         "import os, signal, sys; sys.path.insert(0, sys.argv[3])\n"
-        "from test_fine_tune import OPTIONS, toy_pairs\n"
-        "from bertflow_lite.experiments.nli import fine_tune as nli, trainer as nli_trainer\n"
-        "class Killed(nli_trainer._Watch):\n"
+        "from test_nli_fine_tune import OPTIONS, toy_pairs\n"
+        "from bertflow_lite.experiments import nli_fine_tune as nli\n"
+        "class Killed(nli._Watch):\n"
         "    def on_step_end(self, args, state, control, **kwargs):\n"
         "        if state.global_step == 33:\n"
         "            os.kill(os.getpid(), signal.SIGKILL)\n"
         "        super().on_step_end(args, state, control, **kwargs)\n"
-        "nli_trainer._Watch = Killed\n"
+        "nli._Watch = Killed\n"
         "nli.fine_tune(sys.argv[1], toy_pairs(), sys.argv[2], checkpoint_steps=10, **OPTIONS)\n"
     )
     out = tmp_path / "killed"
@@ -253,7 +254,7 @@ def test_gradients_are_the_librarys(tiny_bert_folder: Path) -> None:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.losses import SoftmaxLoss
 
-    from bertflow_lite.experiments.nli.trainer import make_siamese
+    from bertflow_lite.experiments.nli_fine_tune import make_siamese
 
     ours = make_siamese(tiny_bert_folder, max_length=24, bias=True, device=torch.device("cpu"))
     plain = SentenceTransformer(str(tiny_bert_folder), device="cpu")
@@ -442,7 +443,7 @@ def test_command(
 def test_command_stopped(
     tiny_bert_folder: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bertflow_lite.experiments.nli import fine_tune as nli_runs
+    from bertflow_lite.experiments import nli_fine_tune as nli_runs
 
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt("stopped after step 3 of 9")
