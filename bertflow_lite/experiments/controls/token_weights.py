@@ -126,7 +126,7 @@ def _token_states(
             yield int(row), tokens[:n], vectors[:n]
 
 
-def run_weights(
+def run_tokens(
     model: str,
     layers: Sequence[str],
     targets: Sequence[Target],
