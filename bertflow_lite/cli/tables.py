@@ -474,6 +474,7 @@ def controls(
     """Compare with encoders that have learned nothing: random weights, and counted words."""
     with clear_errors():
         from bertflow_lite.devices import find_device
+        from bertflow_lite.encoders.transformer import Encoder, load_encoder
         from bertflow_lite.experiments.controls import overlap, runs, token_weights
         from bertflow_lite.experiments.runs import provenance
         from bertflow_lite.experiments.scoring import sts_target
@@ -509,9 +510,11 @@ def controls(
         elif what == "rarity":
             results = runs.run_rarity(system, targets, calibrators, **options)
         elif what == "influence":
-            fingerprint, results = token_weights.run_tokens(
-                model, layers, targets, calibrators, device=device, download=download
-            )
+            encoder = load_encoder(model, device=device, download=download)
+            if not isinstance(encoder, Encoder):
+                raise ValueError(f"{model!r} has no tokens to leave out; give a transformer.")
+            fingerprint = encoder.fingerprint
+            results = token_weights.run_influence(encoder, layers, targets[0], calibrators)
         else:
             results = overlap.run_overlap(system, targets, calibrators, **options)
         if what in ("pretraining", "rarity", "overlap"):

@@ -25,7 +25,7 @@ from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.pooling import pool, resolve_layers
 from bertflow_lite.encoders.random_models import is_random_name
 from bertflow_lite.encoders.token_weights import KINDS, TokenWeights
-from bertflow_lite.encoders.transformer import BATCH_TOKENS, Encoder, load_encoder
+from bertflow_lite.encoders.transformer import BATCH_TOKENS, load_encoder
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 from bertflow_lite.experiments.controls.overlap import within_overlap, word_overlap
 from bertflow_lite.experiments.controls.runs import System, _fits, to_triple
@@ -73,23 +73,28 @@ def read_text(path: str | Path, megabytes: float = 8) -> tuple[list[str], str]:
     return sentences, hashlib.sha256("\n".join(sentences).encode()).hexdigest()[:16]
 
 
-def permute_vocabulary(encoder: AnyEncoder, seed: int = 0) -> None:
-    """Exchange the input vectors of an encoder's tokens at random, in place.
+def permute_vocabulary(encoder: AnyEncoder, seed: int = 0) -> AnyEncoder:
+    """Exchange the input vectors of an encoder's tokens at random.
 
     Sentences that share words share them still, and each word is still one and the same word
     everywhere; but the encoder takes it for another one.  Special tokens stay what they are.
+
+    Gives the encoder: a new one of word vectors, a transformer changed in place.
     """
     rng = np.random.default_rng(seed)
-    if isinstance(encoder, WordVectorEncoder):
-        encoder.vectors = np.asarray(encoder.vectors)[rng.permutation(len(encoder.vectors))]
+    mark = f"{encoder.fingerprint}-permuted-{seed}"
+    if isinstance(encoder, WordVectorEncoder):  # loaded once in a process, so left alone
+        table = np.asarray(encoder.vectors)[rng.permutation(len(encoder.vectors))]
+        encoder = WordVectorEncoder(table, list(encoder.row_of), encoder.name)
     else:
         order = np.arange(len(encoder.tokenizer))
         ordinary = np.setdiff1d(order, encoder.tokenizer.all_special_ids)
         order[ordinary] = rng.permutation(ordinary)
         with torch.no_grad():
-            table = encoder.model.get_input_embeddings().weight
-            table[: len(order)] = table[torch.as_tensor(order, device=table.device)].clone()
-    encoder.fingerprint += f"-permuted-{seed}"
+            weight = encoder.model.get_input_embeddings().weight
+            weight[: len(order)] = weight[torch.as_tensor(order, device=weight.device)].clone()
+    encoder.fingerprint = mark
+    return encoder
 
 
 def encode_weightings(
@@ -164,7 +169,7 @@ def run_weights(
             cache=False,
         )
         if permute:
-            permute_vocabulary(encoder)
+            encoder = permute_vocabulary(encoder)
         return encoder, encoder.token_weights(text, "sif")
 
     def measure(pairs: SentencePairs) -> dict[str, Any]:
@@ -217,6 +222,11 @@ def run_weights(
         pairs = load_sts(name, download=download)
         compute = functools.partial(measure, pairs)
         parts.append(keep(f"{pairs.name} {pairs.fingerprint}", compute))
+        if parts[-1]["fingerprint"] != parts[0]["fingerprint"]:
+            raise ValueError(
+                f"{system.model!r} has changed since the first sets were measured: begin anew "
+                "(command line: --no-resume)."
+            )
         yield parts[0]["fingerprint"], put_together(parts)
 
 
@@ -251,7 +261,7 @@ def contrasts(names: Sequence[str]) -> dict[str, dict[str, float]]:
                 found[f"{weights} {calibrator} - flow"] = {key: 1.0, flow: -1.0}
             else:
                 found[f"{weights} flow - flow"] = {key: 1.0, flow: -1.0}
-    return found
+    return {what: systems for what, systems in found.items() if set(systems) <= set(names)}
 
 
 def find_differences(pairs: SentencePairs, systems: Systems) -> list[dict[str, Any]]:
