@@ -88,7 +88,8 @@ def test_special_tokens_stay_what_they_are(cache_folder: Path) -> None:
     weights.permute_vocabulary(permuted)
     old, new = (one.model.get_input_embeddings().weight for one in (plain, permuted))
     special = plain.tokenizer.all_special_ids
-    assert (old[special] == new[special]).all() and not (old[2000:] == new[2000:]).all(1).any()
+    assert (old[special] == new[special]).all()
+    assert (old == new).all(1).sum() < len(special) + 10
     assert np.allclose(old.sum(0).detach(), new.sum(0).detach(), atol=1e-3)  # the same rows
 
 
