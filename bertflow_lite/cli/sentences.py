@@ -425,7 +425,7 @@ def evaluate(
         texts = read_sentences(fit_on, column=column).sentences if fit_on else own
         texts = list(dict.fromkeys(texts))  # as in fit: a repeated sentence counts once
         pipe = Pipeline(calibrator, model, layers, max_length, device, threads, download)
-        kinds = {"": None}
+        kinds: dict[str, Any] = {"": None}
         if weights is not None:
             kinds[f"{weights}, "] = pipe.encoder.token_weights(texts, weights)
         spaces = {}

@@ -484,15 +484,23 @@ def controls(
         common.set_threads(threads)
         system = runs.System(model, tuple(layers), seeds)
         if what == "weights":
-            settings = {"corpus": corpus, "permute": permute, "resume": resume, "device": device}
-            _run_weights(system, common.split_names(data), common.split_names(calibrate), store,
-                         download=download, **settings)  # fmt: skip
+            _run_weights(
+                system,
+                common.split_names(data),
+                common.split_names(calibrate),
+                store,
+                corpus=corpus,
+                permute=permute,
+                resume=resume,
+                device=device,
+                download=download,
+            )
             return
         targets = [sts_target(name, download=download) for name in common.split_names(data)]
         calibrators = common.split_names(calibrate)
         progress = sys.stderr.isatty()
         options: dict[str, Any] = {"device": device, "download": download, "progress": progress}
-        settings = {"layers": layers, "calibrators": calibrators}
+        settings: dict[str, Any] = {"layers": layers, "calibrators": calibrators}
         fingerprint = ""
         results: Any
         if what == "encoders":

@@ -97,9 +97,11 @@ class WordVectorEncoder:
             )
         out = np.zeros((len(texts), self.dim), dtype=np.float32)
         for row, known in enumerate(tqdm(self._rows(texts), desc="encode", disable=not progress)):
-            if known and weights is None:
+            if not known:
+                continue
+            if weights is None:
                 out[row] = self.vectors[known].mean(axis=0)
-            elif known and (counts := np.asarray(weights.values[known])).any():
+            elif (counts := weights.values[known]).any():
                 out[row] = counts @ self.vectors[known] / counts.sum()
         return {layer_label(choice): out for choice in layers} if isinstance(layers, list) else out
 

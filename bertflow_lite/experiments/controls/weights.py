@@ -28,7 +28,7 @@ from bertflow_lite.encoders.token_weights import KINDS, TokenWeights
 from bertflow_lite.encoders.transformer import BATCH_TOKENS, load_encoder
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 from bertflow_lite.experiments.controls.overlap import within_overlap, word_overlap
-from bertflow_lite.experiments.controls.runs import System, _fits, to_triple
+from bertflow_lite.experiments.controls.runs import System, fits, to_triple
 from bertflow_lite.experiments.controls.statistics import (
     BootstrapScores,
     bootstrap_partials,
@@ -127,11 +127,11 @@ def encode_weightings(
         for name, weights in weightings.items():
             counts = None if weights is None else weights.of(ids)
             for choice in choices:
-                parts = [
+                total: Any = sum(
                     pool(states[index], mask, slot, counts)
                     for index, slot in zip(choice.indices, choice.slots, strict=True)
-                ]
-                out[choice.label, name][rows] = (sum(parts) / len(parts)).cpu().numpy()
+                )
+                out[choice.label, name][rows] = (total / len(choice.indices)).cpu().numpy()
     return out
 
 
@@ -190,7 +190,7 @@ def run_weights(
                 vectors = encode_weightings(encoder, texts, system.layers, weightings)
             for (label, weights), x in vectors.items():
                 for name in calibrators:
-                    if not _fits(name, x.shape[1]) or not _wanted(weights, name, seed, drawn):
+                    if not fits(name, x.shape[1]) or not _wanted(weights, name, seed, drawn):
                         continue
                     z = transform(fit_calibrator(name, x, seed=seed), x)[wanted]
                     seeds = found.setdefault(label, {}).setdefault(f"{weights} {name}", [])
