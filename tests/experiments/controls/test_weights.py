@@ -153,3 +153,14 @@ def test_the_command_stores_after_each_set_and_goes_on(
 
     monkeypatch.setattr(weights, "encode_weightings", fail)
     assert CliRunner().invoke(app, command).exit_code == 0  # from what is kept
+
+
+def test_stored_scores_of_weighed_words_come_back(real_data: Path) -> None:
+    stored = bf.load_run("controls", "weights-glove")["results"]["rows"]
+    old = {(r["weights"], r["calibrator"]): r["all"][0] for r in stored if r["data"] == "sts16"}
+    pairs = bf.load_sts("sts16")
+    glove = bf.load_encoder("glove")
+    counts = glove.token_weights(list(dict.fromkeys(pairs.sentences)))
+    equal, idf = (glove.encode(pairs.sentences, weights=w) for w in (None, counts))
+    assert bf.score_sts(pairs, equal).all == pytest.approx(old["equal", "none"], abs=1e-3)
+    assert bf.score_sts(pairs, idf).all == pytest.approx(old["idf", "none"], abs=1e-3)
