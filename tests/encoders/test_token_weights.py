@@ -292,3 +292,18 @@ def test_sentence_transformers_own_module_weighs_alike(step, tmp_path, layers) -
     assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
     with pytest.raises(ValueError, match="brings its own"):
         bf.to_sentence_transformer(pipeline, weights=pipeline[0].weights_)
+
+
+def test_a_search_may_choose_the_weights(step) -> None:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+
+    texts, pets = TEXTS * 4, [text == TEXTS[1] for text in TEXTS * 4]
+    search = GridSearchCV(
+        make_pipeline(step, LogisticRegression()),
+        {"sentenceencoder__weights": [None, *KINDS]},
+        cv=2,
+        error_score="raise",
+    )
+    assert search.fit(texts, pets).best_score_ > 0.7
+    assert len(search.cv_results_["params"]) == 1 + len(KINDS)
