@@ -106,6 +106,7 @@ def test_info_says_where_things_are_or_how_to_get_them(monkeypatch: pytest.Monke
     assert names == {"minilm", "smollm2", "glove", "mini-bert", "mpnet"}
     sets = {d["name"]: d for d in content["data"]}
     assert sets["mini-sts"]["found"] and not sets["stsb"]["found"]
+    assert (sets["mini-sts-plain"]["pairs"], sets["mini-sts-both"]["pairs"]) == (400, 820)
     assert "download" in sets["stsb"]["where"].lower()
     assert "mini-sts" in invoke("info").stdout
 
