@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` imports them, each when it is fir
     from bertflow_lite.encoders.models import list_models
     from bertflow_lite.encoders.pooling import LAYER_NAMES
     from bertflow_lite.encoders.sentence_encoder import SentenceEncoder
+    from bertflow_lite.encoders.token_weights import TokenWeights
     from bertflow_lite.encoders.transformer import Encoder, load_encoder
     from bertflow_lite.encoders.word_vectors import WordVectorEncoder
     from bertflow_lite.experiments.runs import load_run
@@ -55,6 +56,7 @@ __all__ = [
     "SentenceEncoder",
     "SentencePairs",
     "Standardizer",
+    "TokenWeights",
     "TopDirectionRemover",
     "Whitener",
     "WordVectorEncoder",
@@ -93,6 +95,7 @@ _HOMES = {
     "encoders.models": "list_models",
     "encoders.pooling": "LAYER_NAMES",
     "encoders.sentence_encoder": "SentenceEncoder",
+    "encoders.token_weights": "TokenWeights",
     "encoders.transformer": "Encoder load_encoder",
     "encoders.word_vectors": "WordVectorEncoder",
     "experiments.runs": "load_run",

@@ -35,6 +35,10 @@ MaybeLength = Annotated[
 Calibrator = Annotated[
     str, typer.Option(help="sn, natsv:K, whiten[:WIDTH], flow[:PRESET], joined by +.")
 ]
+TokenWeights = Annotated[
+    str | None,
+    typer.Option("--weights", help="Weigh tokens by rarity: idf, idf-1 or sif; default: equally."),
+]
 
 
 @app.command(rich_help_panel=common.SENTENCES)
@@ -43,6 +47,7 @@ def fit(
     out: Annotated[Path, typer.Option(help="File to write, .safetensors.")],
     model: common.Model = "minilm",
     layers: Layers = None,
+    weights: TokenWeights = None,
     calibrate: Calibrator = "flow:recommended",
     column: Column = None,
     seed: common.Seed = 0,
@@ -69,8 +74,10 @@ def fit(
         from bertflow_lite.measures.diagnosis import FEW, directions_to_learn
 
         calibrator = make_calibrator(calibrate, random_state=seed, progress=sys.stderr.isatty())
-        if calibrator is None:
-            raise ValueError("--calibrate none fits nothing; choose sn, natsv, whiten or flow.")
+        if calibrator is None and weights is None:
+            raise ValueError(
+                "--calibrate none fits nothing; choose sn, natsv, whiten or flow, or --weights."
+            )
         if out.suffix != ".safetensors":
             raise ValueError(f"--out {out.name}: the ending must be .safetensors.")
         if out.exists() and not overwrite:
@@ -81,19 +88,22 @@ def fit(
         step = SentenceEncoder(
             model,
             layers=layers or "last2avg",
+            weights=weights,
             max_length=max_length,
             device=device,
             download=download,
         )
-        encoder = step.open()
+        encoder = step.fit(texts).open()
         layers_used = layers_of(encoder, layers)
-        vectors = encode_texts(encoder, texts, layers_used)
-        calibrator.fit(vectors)
-        parts = [part for _, part in getattr(calibrator, "steps", [("", calibrator)])]
+        vectors = encode_texts(encoder, texts, layers_used, step.fitted_weights())
+        parts = []
+        if calibrator is not None:
+            calibrator.fit(vectors)
+            parts = [part for _, part in getattr(calibrator, "steps", [("", calibrator)])]
         pipeline = make_pipeline(step, *parts)
         save(pipeline, out, data=texts, card=card, overwrite=overwrite)
         warn_of_nothing_known(encoder, vectors)
-        directions = directions_to_learn(calibrator, encoder.dim)
+        directions = 0 if calibrator is None else directions_to_learn(calibrator, encoder.dim)
         if len(texts) < FEW * directions:
             common.warn(
                 f"{len(texts)} different sentences are few for the {directions} directions that "
@@ -104,7 +114,8 @@ def fit(
             common.say_json(read_about(out))
             return
         typer.echo(
-            f"fitted {calibrate} on {len(texts)} different sentences of {sentences.name}, "
+            f"fitted {calibrate if weights is None else f'{weights} weights, {calibrate},'} "
+            f"on {len(texts)} different sentences of {sentences.name}, "
             f"{encoder.name}, layers {layers_used}, {encoder.dim} dimensions"
         )
         typer.echo(f"saved: {out.name}" + (f", {out.with_suffix('.md').name}" if card else ""))
@@ -258,7 +269,7 @@ def export(
         pipe = Pipeline(calibrator, model, layers, None, device, None, download)
         if not hasattr(pipe.encoder, "model"):
             raise ValueError("word vectors have no sentence-transformers form here.")
-        whole = to_sentence_transformer(pipe.encoder, pipe.layers, pipe.calibrator)
+        whole = to_sentence_transformer(pipe.encoder, pipe.layers, pipe.calibrator, pipe.weights)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
             whole.save(f"{scratch}/model")
             if out.exists():
@@ -297,7 +308,8 @@ class Pipeline:
             whole = load(file, device=device)
             self.calibrator = whole
             if isinstance(whole, Steps) and isinstance(whole.steps[0][1], SentenceEncoder):
-                step, self.calibrator = whole.steps[0][1], whole[1:]
+                step = whole.steps[0][1]
+                self.calibrator = whole[1:] if len(whole) > 1 else None
             elif model is None or (layers is None and model != "glove"):
                 raise ValueError(
                     f"{file.name!r} does not say which encoder it was fitted for: name it by "
@@ -319,10 +331,11 @@ class Pipeline:
                 f"say by --model where it is. ({error})"
             ) from error
         self.layers = layers_of(self.encoder, layers, step.layers)
+        self.weights = step.fitted_weights()
 
     def raw(self, texts: list[str]) -> Any:
         """Encode, without calibrating; shape (n, dim)."""
-        return encode_texts(self.encoder, texts, self.layers)
+        return encode_texts(self.encoder, texts, self.layers, self.weights)
 
     def calibrated(self, vectors: Any) -> Any:
         """Calibrate vectors, if there is a calibrator."""
@@ -353,15 +366,16 @@ def warn_of_nothing_known(encoder: Any, raw: Any) -> None:
         )
 
 
-def encode_texts(encoder: Any, texts: list[str], layers: Any) -> Any:
+def encode_texts(encoder: Any, texts: list[str], layers: Any, weights: Any = None) -> Any:
     """Encode with a progress bar, where somebody looks."""
-    return encoder.encode(texts, layers, progress=sys.stderr.isatty())
+    return encoder.encode(texts, layers, weights=weights, progress=sys.stderr.isatty())
 
 
 @app.command(rich_help_panel=common.SENTENCES)
 def evaluate(
     pairs: Annotated[Path, typer.Argument(help="Rated pairs: .tsv, .csv, .jsonl or .parquet")],
     calibrate: common.Calibrators = "none,sn,whiten,flow:recommended",
+    weights: TokenWeights = None,
     fit_on: Annotated[
         Path | None, typer.Option(help="Sentences to fit on; default: those of the pairs.")
     ] = None,
@@ -384,7 +398,8 @@ def evaluate(
     """Score raw and calibrated cosines against your own ratings, with intervals.
 
     The gain is over the raw vectors, on the same pairs: an interval without 0 says that the two
-    differ. Quotation marks in a CSV or TSV are taken as in fit.
+    differ. With --weights, each calibrator is scored after weighted means too. Quotation marks in a
+    CSV or TSV are taken as in fit.
     """
     with clear_errors():
         from bertflow_lite.calibrators import make_calibrator
@@ -407,14 +422,20 @@ def evaluate(
         texts = read_sentences(fit_on, column=column).sentences if fit_on else own
         texts = list(dict.fromkeys(texts))  # as in fit: a repeated sentence counts once
         pipe = Pipeline(calibrator, model, layers, max_length, device, threads, download)
-        vectors = pipe.raw([*own, *texts])
-        raw, base = vectors[: len(own)], vectors[len(own) :]
-        warn_of_nothing_known(pipe.encoder, raw)
+        kinds: dict[str, Any] = {"": None}
+        if weights is not None:
+            kinds[f"{weights}, "] = pipe.encoder.token_weights(texts, weights)
         spaces = {}
-        for name, one in fitted.items():
-            spaces[name] = raw if one is None else one.fit(base).transform(raw)
+        for mark, counts in kinds.items():
+            vectors = encode_texts(pipe.encoder, [*own, *texts], pipe.layers, counts)
+            here, base = vectors[: len(own)], vectors[len(own) :]
+            for name, one in fitted.items():
+                spaces[mark + name] = here if one is None else one.fit(base).transform(here)
+            if counts is None:
+                raw = here
+                warn_of_nothing_known(pipe.encoder, raw)
         if calibrator is not None:
-            spaces[f"saved in {calibrator.name}"] = pipe.calibrated(raw)
+            spaces[f"saved in {calibrator.name}"] = pipe.calibrated(pipe.raw(list(own)))
         rows = []
         for name, space in spaces.items():
             interval = bootstrap_interval(rated, space)
@@ -429,9 +450,10 @@ def evaluate(
                 row[key] = None if gain is None else round(getattr(gain, part), 4)
             rows.append(row)
         learned = {name: one for name, one in fitted.items() if one is not None}
+        counted = bool(learned) or weights is not None
         dim = pipe.encoder.dim
         blind = [k for k, one in learned.items() if len(texts) <= directions_to_learn(one, dim)]
-        if learned and fit_on is None:
+        if counted and fit_on is None:
             common.warn(
                 f"fitted on the {len(texts)} different sentences that are scored; name others by "
                 "--fit-on to see what new sentences can expect"
@@ -442,11 +464,11 @@ def evaluate(
                 f"{', '.join(blind)} must learn: bring more, or choose sn or a small width"
             )
         if as_json:
-            used = len(texts) if learned else None
+            used = len(texts) if counted else None
             common.say_json({"pairs": len(rated), "fitted_on": used, "results": rows})
             return
         typer.echo(f"{len(rated)} rated pairs of {pairs.name}; Spearman x 100, 95 % intervals")
-        if learned:
+        if counted:
             where = (fit_on or pairs).name
             typer.echo(f"fitted on {len(texts)} different sentences of {where}")
         typer.echo("")

@@ -401,7 +401,7 @@ def ablation(
 
 
 REAL_SETS = "stsb,sick-r,sts12,sts13,sts14,sts15,sts16"
-WHAT = ("encoders", "words", "pretraining", "rarity", "weights", "overlap")
+WHAT = ("encoders", "words", "pretraining", "rarity", "weights", "influence", "overlap")
 
 
 @app.command()
@@ -411,7 +411,8 @@ def controls(
         typer.Option(
             help="encoders: scores of a model. words: of encoders that count words. pretraining: "
             "what a model adds to a random one. rarity: how far TF-IDF explains it. weights: what "
-            "each word weighs. overlap: where word overlap is balanced."
+            "weights by rarity give instead of a calibrator. influence: what each token weighs. "
+            "overlap: where word overlap is balanced."
         ),
     ],
     model: Annotated[
@@ -427,6 +428,14 @@ def controls(
     control_layers: Annotated[str, typer.Option(help="pretraining: its layer choice.")] = "1",
     control_seeds: Annotated[int, typer.Option(min=1, help="pretraining: its seeds.")] = 5,
     aggregation: common.Aggregation = "all",
+    corpus: Annotated[
+        Path | None,
+        typer.Option(help="weights: a text (.txt, .xz) to count frequencies in, for SIF."),
+    ] = None,
+    permute: Annotated[
+        bool, typer.Option(help="weights: exchange the words of the vocabulary at random.")
+    ] = False,
+    resume: common.Resume = True,
     device: common.Device = None,
     threads: common.Threads = None,
     store: common.StoreAs = None,
@@ -435,6 +444,7 @@ def controls(
     """Compare with encoders that have learned nothing: random weights, and counted words."""
     with clear_errors():
         from bertflow_lite.devices import find_device
+        from bertflow_lite.encoders.transformer import Encoder, load_encoder
         from bertflow_lite.experiments.controls import overlap, runs, token_weights
         from bertflow_lite.experiments.runs import provenance
         from bertflow_lite.experiments.scoring import sts_target
@@ -443,6 +453,19 @@ def controls(
             raise ValueError(f"--what is {what!r}; it must be one of {', '.join(WHAT)}.")
         common.set_threads(threads)
         system = runs.System(model, tuple(layers), seeds)
+        if what == "weights":
+            _run_weights(
+                system,
+                common.split_names(data),
+                common.split_names(calibrate),
+                store,
+                corpus=corpus,
+                permute=permute,
+                resume=resume,
+                device=device,
+                download=download,
+            )
+            return
         targets = [sts_target(name, download=download) for name in common.split_names(data)]
         calibrators = common.split_names(calibrate)
         progress = sys.stderr.isatty()
@@ -464,10 +487,12 @@ def controls(
             results = runs.run_pretraining(system, other, targets, calibrators, **options)
         elif what == "rarity":
             results = runs.run_rarity(system, targets, calibrators, **options)
-        elif what == "weights":
-            fingerprint, results = token_weights.run_weights(
-                model, layers, targets, calibrators, device=device, download=download
-            )
+        elif what == "influence":
+            encoder = load_encoder(model, device=device, download=download)
+            if not isinstance(encoder, Encoder):
+                raise ValueError(f"{model!r} has no tokens to leave out; give a transformer.")
+            fingerprint = encoder.fingerprint
+            results = token_weights.run_influence(encoder, layers, targets[0], calibrators)
         else:
             results = overlap.run_overlap(system, targets, calibrators, **options)
         if what in ("pretraining", "rarity", "overlap"):
@@ -487,6 +512,80 @@ def controls(
             rows = [{key: _short(value) for key, value in row.items()} for row in part]
             typer.echo(f"\n{title}")
             typer.echo(tabulate(rows, headers="keys", disable_numparse=True))
+
+
+def _run_weights(
+    system: Any,
+    data: Sequence[str],
+    calibrators: Sequence[str],
+    store: str | None,
+    *,
+    corpus: Path | None,
+    permute: bool,
+    resume: bool,
+    device: str | None,
+    download: bool,
+) -> None:
+    """Measure weights by rarity; what is done is stored after each set."""
+    from bertflow_lite import __version__
+    from bertflow_lite.datasets.sts import load_sts
+    from bertflow_lite.devices import find_device
+    from bertflow_lite.experiments.controls import weights
+    from bertflow_lite.experiments.resume import KeptResults, no_keep
+    from bertflow_lite.experiments.runs import provenance
+
+    if corpus is None:
+        raise ValueError("--what weights needs --corpus, a text to count word frequencies in.")
+    text, counted = weights.read_text(corpus)
+    name = _name(system.model)
+    settings: dict[str, Any] = {
+        "layers": list(system.layers),
+        "weights": list(weights.WEIGHTS),
+        "calibrators": list(calibrators),
+        "sif": {"text": corpus.name, "sentences": len(text), "fingerprint": counted},
+        "permuted": permute,
+        "max_length": 64,
+        "fit_on": "the different sentences of the scored split",
+        "intervals": f"{weights.RESAMPLES} resamples of pairs, aggregation all",
+    }
+    kept = KeptResults(
+        "weights", settings | {"model": name, "seeds": system.seeds, "version": __version__}
+    )
+    if not resume:
+        kept.remove()
+    found = weights.run_weights(
+        system,
+        data,
+        calibrators,
+        text,
+        permute=permute,
+        device=device,
+        download=download,
+        keep=kept if resume else no_keep,
+    )
+    results: dict[str, Any] = {}
+    for done, (fingerprint, results) in enumerate(found, start=1):
+        sets = {one: load_sts(one, download=download).fingerprint for one in data[:done]}
+        how = provenance(
+            model=name,
+            fingerprint=fingerprint,
+            seed=list(range(system.seeds)),
+            device=str(find_device(device)),
+            **settings,
+            data=sets,
+            seconds=round(kept.seconds),
+            cpu_seconds=round(kept.cpu_seconds),
+        )
+        common.deliver("controls", how, results, store, as_json=False)
+    if set(data) >= set(REAL_SETS.split(",")):  # fewer may be the beginning of all
+        kept.remove()
+    last = "mean" if len(data) > 1 else results["rows"][0]["data"]
+    rows = [
+        {"layers": row["layers"], "difference": row["what"], last: _short(row["difference"])}
+        for row in results["differences"]
+        if row["data"] == last
+    ]
+    typer.echo(tabulate(rows, headers="keys", disable_numparse=True))
 
 
 def _short(value: Any) -> str:

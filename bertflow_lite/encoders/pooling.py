@@ -28,7 +28,7 @@ def pad_tokens(rows: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Ten
     return ids, mask
 
 
-def pool(states: Tensor, mask: Tensor, slot: str) -> Tensor:
+def pool(states: Tensor, mask: Tensor, slot: str, weights: Tensor | None = None) -> Tensor:
     """Pool one hidden state over its tokens.
 
     Parameters
@@ -39,20 +39,24 @@ def pool(states: Tensor, mask: Tensor, slot: str) -> Tensor:
         1 for a token, 0 for padding.
     slot : str
         ``"mean:k"`` or ``"cls:k"``.
+    weights : Tensor, shape (batch, tokens), optional
+        What each token counts in the mean, at least 0; by default all count the same.
 
     Returns
     -------
     Tensor, shape (batch, dim), float32
-        The masked mean; a sentence without any token gives the zero vector.
+        The masked mean; a sentence without any token that counts gives the zero vector.
     """
-    return POOLINGS[slot.partition(":")[0]](states.float(), mask)
+    how = mask if weights is None else mask * weights
+    return POOLINGS[slot.partition(":")[0]](states.float(), how)
 
 
-def _mean(states: Tensor, mask: Tensor) -> Tensor:
-    weight = mask.unsqueeze(2).to(states.dtype)
-    # torch.where, not a product: an all-padding row may hold NaN, and NaN times 0 is NaN.
-    total = torch.where(weight > 0, states, 0.0).sum(dim=1)
-    return total / weight.sum(dim=1).clamp(min=1)
+def _mean(states: Tensor, weights: Tensor) -> Tensor:
+    weight = weights.unsqueeze(2).to(states.dtype)
+    # torch.where, not the product alone: an all-padding row may hold NaN, and NaN times 0 is NaN.
+    total = torch.where(weight > 0, states * weight, 0.0).sum(dim=1)
+    whole = weight.sum(dim=1)
+    return total / torch.where(whole > 0, whole, 1.0)
 
 
 def _first(states: Tensor, mask: Tensor) -> Tensor:

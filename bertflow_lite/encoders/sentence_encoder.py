@@ -11,10 +11,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 
 from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.models import LoadedModel, load_model
 from bertflow_lite.encoders.pooling import LayersArgument, resolve_layers
+from bertflow_lite.encoders.token_weights import TokenWeights, check_kind
 from bertflow_lite.encoders.transformer import Encoder, load_encoder
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 from bertflow_lite.saving import Arrays, Savable, typed
@@ -26,10 +28,11 @@ __all__ = ["SentenceEncoder"]
 class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin, BaseEstimator):
     """Frozen encoder as a scikit-learn transformer.
 
-    It holds its settings only.  The model is loaded when it is first needed, once in a process, and
-    shared by all copies: `clone`, ``set_params``, pickling and the parallel jobs of a search
-    carry names, not weights.  Vectors are cached on disk, so that a search over calibrators or
-    layers encodes each sentence once.
+    It holds its settings, and what each token counts where ``weights`` asks for that.  The model is
+    loaded when it is first needed, once in a process, and shared by all copies: `clone`,
+    ``set_params``, pickling and the parallel jobs of a search carry names, not the model.  Vectors
+    are cached on disk, so that a search over calibrators or layers encodes each sentence once.
+    (With ``weights``, once for each set of sentences that it is fitted on.)
 
     Parameters
     ----------
@@ -37,6 +40,9 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         As in `load_encoder`: a packaged model, a folder with a transformers model, or a hub id.
     layers : str, int or tuple of int, default "last2avg"
         One layer choice, as in `Encoder.encode`.  Word vectors have none and ignore it.
+    weights : {"idf", "idf-1", "sif"}, optional
+        Weigh the tokens of the mean by their rarity in the sentences of the fit, as
+        `Encoder.token_weights` finds it; by default all tokens count the same.
     max_length : int, default 64
         Longest sentence in tokens.
     device : str, optional
@@ -47,6 +53,11 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         Allow a hub model that is not on this machine to be fetched.
     cache : bool, default True
         Keep the vectors on disk.
+
+    Attributes
+    ----------
+    weights_ : TokenWeights
+        Where ``weights`` is given: what each token counts.
 
     Examples
     --------
@@ -69,6 +80,7 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         model: str | os.PathLike[str] = "minilm",
         *,
         layers: LayersArgument = "last2avg",
+        weights: str | None = None,
         max_length: int = 64,
         device: str | None = None,
         precision: str = "auto",
@@ -77,6 +89,7 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
     ) -> None:
         self.model = model
         self.layers = layers
+        self.weights = weights
         self.max_length = max_length
         self.device = device
         self.precision = precision
@@ -84,7 +97,7 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         self.cache = cache
 
     def fit(self, X: Sequence[str], y: Any = None) -> SentenceEncoder:
-        """Check sentences and settings; nothing is learned.
+        """Check sentences and settings, and count how rare tokens are where ``weights`` asks.
 
         Parameters
         ----------
@@ -98,9 +111,12 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         SentenceEncoder
             Itself.
         """
-        check_sentences(X)
-        self.__dict__.pop("_of_the_fit", None)  # a new fit may be for another encoder
-        self.open()
+        texts = check_sentences(X)
+        for name in ("_of_the_fit", "weights_"):  # a new fit may be for another encoder
+            self.__dict__.pop(name, None)
+        encoder = self.open()
+        if self.weights is not None:
+            self.weights_ = encoder.token_weights(texts, self.weights)
         return self
 
     def transform(self, X: Sequence[str]) -> NDArray[np.float32]:
@@ -117,8 +133,32 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
             Row i is the embedding of ``X[i]``; a table after ``set_output``.
         """
         texts = check_sentences(X)
-        found: NDArray[np.float32] = self.open().encode(texts, self.layers)
+        weights = self.fitted_weights()
+        found: NDArray[np.float32] = self.open().encode(texts, self.layers, weights=weights)
         return found
+
+    def fitted_weights(self) -> TokenWeights | None:
+        """Give what each token counts, or None where all count the same.
+
+        Returns
+        -------
+        TokenWeights or None
+
+        Raises
+        ------
+        ValueError
+            If tokens are to be weighed and the step is not fitted, or was fitted with other
+            ``weights``.
+        """
+        if self.weights is None:
+            return None
+        check_is_fitted(self, "weights_")
+        if self.weights_.kind != self.weights:
+            raise ValueError(
+                f"the step was fitted with weights {self.weights_.kind!r}, not {self.weights!r}: "
+                "fit it anew."
+            )
+        return self.weights_
 
     def open(self) -> Encoder | WordVectorEncoder:
         """Give the encoder for the settings as they are now; only the first time is slow.
@@ -133,6 +173,8 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
                 f"layers is the list {given!r}; a step has one layer choice. Give a tuple to "
                 "average hidden states, and search over several with GridSearchCV."
             )
+        if self.weights is not None:
+            check_kind(self.weights)
         name = os.fspath(self.model)
         options: dict[str, Any] = {"max_length": self.max_length, "precision": self.precision}
         if name == "glove":
@@ -141,7 +183,9 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
             return words
         loaded = _load(name, str(find_device(self.device)), bool(self.download), _stamp(name))
         encoder = Encoder(loaded, cache=self.cache, **options)
-        resolve_layers(self.layers, encoder.n_layers + 1)
+        choice = resolve_layers(self.layers, encoder.n_layers + 1)
+        if self.weights is not None and choice.pooling != "mean":
+            raise ValueError("layers 'cls' takes one token; weights need a choice that averages.")
         self._check_fit(encoder)
         return encoder
 
@@ -161,6 +205,7 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         for key, what in (
             ("hidden_states", "hidden states"),
             ("pooling", "pooling"),
+            ("weights", "weights"),
             ("max_length", "max_length"),
         ):
             if now[key] != saved[key]:
@@ -176,6 +221,7 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
             "n_features_out": encoder.dim,
             "hidden_states": None,
             "pooling": None,
+            "weights": self.weights,
             "max_length": None,
         }
         if isinstance(encoder, Encoder):
@@ -194,19 +240,28 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
 
     @classmethod
     def _from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        kinds = {"model": str, "max_length": int, "precision": str}
+        kinds: dict[str, tuple[type, ...]] = {
+            "model": (str,),
+            "weights": (str, type(None)),
+            "max_length": (int,),
+            "precision": (str,),
+        }
         for name, value in settings.items():
             if name == "layers":
                 parts = value if isinstance(value, list) else [value]
                 if not parts or any(type(part) not in (str, int) for part in parts):
                     raise ValueError(f"the setting 'layers' is of the wrong type: {value!r}")
-            elif name not in kinds or type(value) is not kinds[name]:
+            elif name not in kinds or type(value) not in kinds[name]:
                 raise ValueError(f"a SentenceEncoder has no setting {name!r} of {value!r}")
+        if settings.get("weights") is not None:
+            check_kind(settings["weights"])
         layers = settings.get("layers", "last2avg")
         return cls(**{**settings, "layers": tuple(layers) if isinstance(layers, list) else layers})
 
     def _get_state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        return self._describe(self.open()), {}
+        weights = self.fitted_weights()
+        arrays = {} if weights is None else {"token_weights": weights.values}
+        return self._describe(self.open()), arrays
 
     def _set_state(self, facts: Mapping[str, Any], arrays: Arrays) -> None:
         states = typed(facts, "hidden_states", list, type(None))
@@ -218,8 +273,15 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
             "n_features_out": typed(facts, "n_features_out", int),
             "hidden_states": states,
             "pooling": typed(facts, "pooling", str, type(None)),
+            "weights": typed(facts, "weights", str, type(None)),
             "max_length": typed(facts, "max_length", int, type(None)),
         }
+        if self._of_the_fit["weights"] != self.weights:
+            raise ValueError(
+                f"'weights' is {self._of_the_fit['weights']!r}, and the setting {self.weights!r}"
+            )
+        if self.weights is not None:
+            self.weights_ = TokenWeights(arrays.take("token_weights", np.float32), self.weights)
 
     @property
     def _fitted_width(self) -> int:
@@ -234,7 +296,7 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False
-        tags.requires_fit = False
+        tags.requires_fit = self.weights is not None
         return tags
 
 

@@ -36,6 +36,7 @@ from bertflow_lite.encoders.pooling import (
     pool,
     resolve_layers,
 )
+from bertflow_lite.encoders.token_weights import TokenWeights, check_kind, count_weights
 from bertflow_lite.encoders.trial import all_states, padding_token, try_model
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder, load_glove
 from bertflow_lite.files import cache_dir
@@ -219,17 +220,28 @@ class Encoder:
 
     @overload
     def encode(
-        self, sentences: Sequence[str], layers: LayersArgument = ..., *, progress: bool = ...
+        self,
+        sentences: Sequence[str],
+        layers: LayersArgument = ...,
+        *,
+        weights: TokenWeights | None = ...,
+        progress: bool = ...,
     ) -> Embeddings: ...
     @overload
     def encode(
-        self, sentences: Sequence[str], layers: list[LayersArgument], *, progress: bool = ...
+        self,
+        sentences: Sequence[str],
+        layers: list[LayersArgument],
+        *,
+        weights: TokenWeights | None = ...,
+        progress: bool = ...,
     ) -> dict[str, Embeddings]: ...
     def encode(
         self,
         sentences: Sequence[str],
         layers: LayersArgument | list[LayersArgument] = "last2avg",
         *,
+        weights: TokenWeights | None = None,
         progress: bool = False,
     ) -> Embeddings | dict[str, Embeddings]:
         """Encode sentences.
@@ -246,6 +258,9 @@ class Encoder:
             A layer choice: ``"cls"``, ``"last"``, ``"last2avg"``, ``"first-last"``,
             ``"embeddings-last"``, an index into the hidden states, or a tuple of indices to
             average.  A *list* asks for several choices from one forward pass.
+        weights : TokenWeights, optional
+            What each token counts in the mean (`token_weights` finds such weights); by default
+            all count the same.  They are for choices that average, so not for ``"cls"``.
         progress : bool, default False
             Show a progress bar.
 
@@ -263,8 +278,10 @@ class Encoder:
             raise ValueError("layers is an empty list: name at least one layer choice.")
         if self._trial.cls and any(choice.pooling == "cls" for choice in choices):
             raise ValueError(self._trial.cls)
+        if weights is not None:
+            self._check_weights(weights, choices)
         row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        pooled = self._pooled(list(row_of), choices, progress)
+        pooled = self._pooled(list(row_of), choices, weights, progress)
         rows = np.fromiter((row_of[text] for text in texts), dtype=np.intp, count=len(texts))
         result = {}
         for choice in choices:
@@ -273,6 +290,58 @@ class Encoder:
                 total += pooled[slot]
             result[choice.label] = total[rows] / np.float32(len(choice.slots))
         return result if several else result[choices[0].label]
+
+    def token_weights(self, sentences: Sequence[str], kind: str = "idf") -> TokenWeights:
+        """Find weights by rarity, counted in sentences as this encoder reads them.
+
+        Parameters
+        ----------
+        sentences : sequence of str, length n
+            Sentences like those to encode, or any others; a repeated one counts each time.
+        kind : {"idf", "idf-1", "sif"}, default "idf"
+            ``"idf"``: the weight of a token that n_t of the n sentences hold is
+            ln((1 + n) / (1 + n_t)) + 1.  [CLS] and [SEP] stand in all of them and have the least
+            weight, 1.  ``"idf-1"``: the same less 1, so that they count nothing.  ``"sif"``:
+            a / (a + p_t) with a = 0.001 and p_t the token's share of the sentences' tokens; [CLS],
+            [SEP] and the like count nothing.  See `token_weights.KINDS`.
+
+        Returns
+        -------
+        TokenWeights
+            For ``encode(..., weights=...)``.
+
+        Raises
+        ------
+        ValueError
+            For an unknown kind, or input that is not a sequence of well-formed strings.
+
+        Examples
+        --------
+        >>> encoder = Encoder(load_model("minilm", device="cpu"))
+        >>> weights = encoder.token_weights(["The cat sat.", "The dog ran.", "The end."])
+        >>> the, cat = encoder.tokenizer.convert_tokens_to_ids(["the", "cat"])
+        >>> weights.values[[the, cat]].round(2)
+        array([1.  , 1.69], dtype=float32)
+        >>> encoder.encode(["The cat sat."], 4, weights=weights).shape
+        (1, 384)
+        """
+        check_kind(kind)
+        ids, _ = self._tokenize(check_sentences(sentences))
+        return count_weights(ids, len(self.tokenizer), kind, self.tokenizer.all_special_ids)
+
+    def _check_weights(self, weights: TokenWeights, choices: list[LayerChoice]) -> None:
+        if not isinstance(weights, TokenWeights):
+            raise ValueError(
+                f"weights is {type(weights).__name__!r}; give what token_weights finds, or "
+                "TokenWeights of your own."
+            )
+        if len(weights.values) != len(self.tokenizer):
+            raise ValueError(
+                f"there are weights for {len(weights.values)} tokens, and {self.name!r} has "
+                f"{len(self.tokenizer)}: they were found for another encoder."
+            )
+        if any(choice.pooling != "mean" for choice in choices):
+            raise ValueError("layers 'cls' takes one token; weights need a choice that averages.")
 
     def hidden_states(
         self, sentences: Sequence[str], *, batch_size: int = 32, batch_tokens: int | None = None
@@ -323,9 +392,15 @@ class Encoder:
             return padded, mask, all_states(self.model, padded, mask)
 
     def _pooled(
-        self, texts: list[str], choices: list[LayerChoice], progress: bool
+        self,
+        texts: list[str],
+        choices: list[LayerChoice],
+        weights: TokenWeights | None,
+        progress: bool,
     ) -> dict[str, Embeddings]:
         """Pool each hidden state that any choice needs, for each text: from the cache, or anew."""
+        # In the cache, weighted vectors lie under another name than equal ones.
+        mark = "" if weights is None else f":{weights.fingerprint}"
         slots = list(dict.fromkeys(slot for choice in choices for slot in choice.slots))
         pooled = {slot: np.empty((len(texts), self.dim), dtype=np.float32) for slot in slots}
         new = cut = 0
@@ -333,7 +408,9 @@ class Encoder:
             for start in range(0, len(texts), SHARD):
                 shard = texts[start : start + SHARD]
                 view = {slot: pooled[slot][start : start + SHARD] for slot in slots}
-                known = np.logical_and.reduce([self._cache.read(shard, s, view[s]) for s in slots])
+                known = np.logical_and.reduce(
+                    [self._cache.read(shard, s + mark, view[s]) for s in slots]
+                )
                 bar.update(int(known.sum()))
                 unknown = np.flatnonzero(~known)
                 ids, n_cut = self._tokenize([shard[row] for row in unknown])
@@ -341,14 +418,14 @@ class Encoder:
                 done: list[int] = []
                 kept_at = time.monotonic()
                 try:
-                    for rows in self._encode_rows(ids, unknown, view):
+                    for rows in self._encode_rows(ids, unknown, view, weights):
                         done.extend(rows)
                         bar.update(len(rows))
                         if time.monotonic() - kept_at > KEEP_SECONDS:
-                            self._keep(shard, done, view)
+                            self._keep(shard, done, view, mark)
                             kept_at = time.monotonic()
                 finally:  # also when interrupted: what was encoded is kept
-                    self._keep(shard, done, view)
+                    self._keep(shard, done, view, mark)
         if cut:
             logger.warning(
                 "%d of %d sentences were cut at %d tokens; a larger max_length reads more",
@@ -370,14 +447,20 @@ class Encoder:
         whole = self.tokenizer(full, verbose=False)["input_ids"] if full else []
         return ids, sum(len(one) > self.max_length for one in whole)
 
-    def _keep(self, shard: list[str], done: list[int], view: dict[str, Embeddings]) -> None:
+    def _keep(
+        self, shard: list[str], done: list[int], view: dict[str, Embeddings], mark: str
+    ) -> None:
         """Move the finished rows into the cache, and forget that they were waiting for it."""
         for slot, vectors in view.items() if done else ():
-            self._cache.write([shard[row] for row in done], slot, vectors[done])
+            self._cache.write([shard[row] for row in done], slot + mark, vectors[done])
         done.clear()
 
     def _encode_rows(
-        self, ids: list[list[int]], rows: NDArray[np.intp], view: dict[str, Embeddings]
+        self,
+        ids: list[list[int]],
+        rows: NDArray[np.intp],
+        view: dict[str, Embeddings],
+        weights: TokenWeights | None,
     ) -> Iterator[NDArray[np.intp]]:
         """Run the model over some rows, longest first; yield the rows of each batch when done."""
         lengths = np.array([len(tokens) for tokens in ids])
@@ -394,7 +477,7 @@ class Encoder:
             batch = order[position : position + size]
             position += len(batch)
             try:
-                vectors = self._forward([ids[i] for i in batch], list(view))
+                vectors = self._forward([ids[i] for i in batch], list(view), weights)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -421,10 +504,13 @@ class Encoder:
                 view[slot][rows[batch]] = values.cpu().numpy()
             yield rows[batch]
 
-    def _forward(self, ids: list[list[int]], slots: list[str]) -> dict[str, Tensor]:
+    def _forward(
+        self, ids: list[list[int]], slots: list[str], weights: TokenWeights | None
+    ) -> dict[str, Tensor]:
         self.model.eval()  # whatever a caller did to it: dropout has no place in an embedding
-        _, mask, states = self._run(ids, self.autocast)
-        return {slot: pool(states[int(slot.split(":")[1])], mask, slot) for slot in slots}
+        padded, mask, states = self._run(ids, self.autocast)
+        counts = None if weights is None else weights.of(padded)
+        return {slot: pool(states[int(slot.split(":")[1])], mask, slot, counts) for slot in slots}
 
     def _check_max_length(self, max_length: int) -> int:
         max_length = _whole(max_length)

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from bertflow_lite.encoders.models import packaged_path
 from bertflow_lite.encoders.pooling import layer_label
+from bertflow_lite.encoders.token_weights import TokenWeights, count_weights
 from bertflow_lite.text import check_sentences, split_words
 
 __all__ = ["WordVectorEncoder"]
@@ -57,7 +58,12 @@ class WordVectorEncoder:
         return f"WordVectorEncoder({self.name!r}, dim={self.dim}, n_words={len(self.row_of)})"
 
     def encode(
-        self, sentences: Sequence[str], layers: Any = "mean", *, progress: bool = False
+        self,
+        sentences: Sequence[str],
+        layers: Any = "mean",
+        *,
+        weights: TokenWeights | None = None,
+        progress: bool = False,
     ) -> Any:
         """Average the word vectors of each sentence.
 
@@ -68,6 +74,8 @@ class WordVectorEncoder:
         layers : str, default "mean"
             Word vectors have one layer only: whatever is asked for, the mean comes back, so that
             the same code serves both kinds of encoder.  A list gives a dict, as for `Encoder`.
+        weights : TokenWeights, optional
+            What each word counts in the mean (`token_weights`); by default all count the same.
         progress : bool, default False
             Show a progress bar.
 
@@ -75,14 +83,47 @@ class WordVectorEncoder:
         -------
         ndarray, shape (n, dim), float32
             A sentence of unknown words only gives the zero vector.
+
+        Raises
+        ------
+        ValueError
+            If the weights are of another vocabulary.
         """
         texts = check_sentences(sentences)
+        if weights is not None and len(weights.values) != len(self.vectors):
+            raise ValueError(
+                f"there are weights for {len(weights.values)} tokens, and {self.name!r} has "
+                f"{len(self.vectors)}: they were found for another encoder."
+            )
         out = np.zeros((len(texts), self.dim), dtype=np.float32)
-        for row, text in enumerate(tqdm(texts, desc="encode", disable=not progress)):
-            known = [self.row_of[word] for word in split_words(text) if word in self.row_of]
-            if known:
+        for row, known in enumerate(tqdm(self._rows(texts), desc="encode", disable=not progress)):
+            if not known:
+                continue
+            if weights is None:
                 out[row] = self.vectors[known].mean(axis=0)
+            elif (counts := weights.values[known]).any():
+                out[row] = counts @ self.vectors[known] / counts.sum()
         return {layer_label(choice): out for choice in layers} if isinstance(layers, list) else out
+
+    def token_weights(self, sentences: Sequence[str], kind: str = "idf") -> TokenWeights:
+        """Find weights by rarity, as `Encoder.token_weights` does; the tokens are known words.
+
+        Parameters
+        ----------
+        sentences : sequence of str
+            The sentences to count in.
+        kind : {"idf", "idf-1", "sif"}, default "idf"
+            See `Encoder.token_weights`.
+
+        Returns
+        -------
+        TokenWeights
+        """
+        return count_weights(self._rows(check_sentences(sentences)), len(self.vectors), kind)
+
+    def _rows(self, texts: Sequence[str]) -> list[list[int]]:
+        """Give the row of each known word of each text."""
+        return [[self.row_of[w] for w in split_words(t) if w in self.row_of] for t in texts]
 
 
 @lru_cache(maxsize=1)

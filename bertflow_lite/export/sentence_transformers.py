@@ -21,6 +21,7 @@ from torch import nn
 
 from bertflow_lite.encoders.pooling import LayerChoice, LayersArgument, resolve_layers
 from bertflow_lite.encoders.sentence_encoder import SentenceEncoder
+from bertflow_lite.encoders.token_weights import TokenWeights
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.encoders.trial import LONG, SHORT
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
@@ -35,6 +36,7 @@ def to_sentence_transformer(
     encoder: Encoder | WordVectorEncoder | Pipeline,
     layers: LayersArgument = "last2avg",
     calibrator: Any | None = None,
+    weights: TokenWeights | None = None,
 ) -> SentenceTransformer:
     """Build a sentence-transformers model that gives the same vectors as our pipeline.
 
@@ -47,6 +49,9 @@ def to_sentence_transformer(
         The layer choice that the calibrator was fitted on.
     calibrator : fitted calibrator or Pipeline of such, optional
         None exports the raw embeddings.
+    weights : TokenWeights, optional
+        What each token counts in the mean; it becomes sentence-transformers' own ``WordWeights``,
+        which stands before the mean.  A pipeline says it itself.
 
     Returns
     -------
@@ -85,17 +90,20 @@ def to_sentence_transformer(
     from bertflow_lite.export.pipeline import calibrators_of
 
     if isinstance(encoder, Pipeline) and isinstance(encoder.steps[0][1], SentenceEncoder):
-        if calibrator is not None:
-            raise ValueError("a pipeline brings its own calibrator: leave calibrator out.")
+        if calibrator is not None or weights is not None:
+            raise ValueError(
+                "a pipeline brings its own calibrator and weights: leave calibrator and weights "
+                "out."
+            )
         step, rest = encoder.steps[0][1], encoder[1:]
-        encoder, layers = step.open(), step.layers
+        encoder, layers, weights = step.open(), step.layers, step.fitted_weights()
         calibrator = rest if len(rest) else None
     if not isinstance(encoder, Encoder):
         raise ValueError(
             f"{encoder!r} is no transformer; only transformers become a SentenceTransformer here."
         )
     choice = resolve_layers(layers, encoder.n_layers + 1)
-    modules = _encoder_modules(encoder, choice)
+    modules = _encoder_modules(encoder, choice, weights)
     if calibrator is not None:
         width = int(calibrators_of(calibrator)[0].n_features_in_)
         if width != encoder.dim:
@@ -109,7 +117,9 @@ def to_sentence_transformer(
     )
 
 
-def _encoder_modules(encoder: Encoder, choice: LayerChoice) -> list[nn.Module]:
+def _encoder_modules(
+    encoder: Encoder, choice: LayerChoice, weights: TokenWeights | None
+) -> list[nn.Module]:
     """Give modules that make the same vectors from sentences, or say why there are none."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling
@@ -120,13 +130,14 @@ def _encoder_modules(encoder: Encoder, choice: LayerChoice) -> list[nn.Module]:
             f"{what}: padding changes its vectors, and sentence-transformers pads its batches."
         )
     pooling = Pooling(encoder.dim, choice.pooling)
-    expected = encoder.encode([SHORT, LONG], choice.indices)
-    if choice.pooling == "cls":
-        expected = encoder.encode([SHORT, LONG], "cls")
+    asked = "cls" if choice.pooling == "cls" else choice.indices
+    expected = encoder.encode([SHORT, LONG], asked, weights=weights)
     failed: object = "it gives other vectors there"
     for model in _shorter(encoder, choice):
         try:
             modules = [_transformer(encoder, model), pooling]
+            if weights is not None:
+                modules.insert(1, _word_weights(encoder, weights))
             if model is None:
                 modules.insert(1, _average(encoder, choice))
             found = SentenceTransformer(modules=modules, device=str(encoder.device)).encode(
@@ -173,6 +184,24 @@ def _average(encoder: Encoder, choice: LayerChoice) -> nn.Module:
         layer_start=first,
         layer_weights=nn.Parameter(weights, requires_grad=False),
     )
+
+
+def _word_weights(encoder: Encoder, weights: TokenWeights) -> nn.Module:
+    """Weigh tokens by a module that sentence-transformers has, which looks weights up by id.
+
+    Its list of words is the vocabulary in the order of the ids, so that nothing depends on how
+    it treats capitals.
+    """
+    from sentence_transformers.sentence_transformer.modules import WordWeights
+
+    words = [""] * len(weights.values)
+    for word, number in encoder.tokenizer.get_vocab().items():
+        if number < len(words):
+            words[number] = word
+    # Ids without a word get a name that no word has.
+    words = [word or f"<no word {number}>" for number, word in enumerate(words)]
+    module = WordWeights(words, dict(zip(words, weights.values.tolist(), strict=True)))
+    return module.requires_grad_(False)
 
 
 def _transformer(encoder: Encoder, model: Any | None) -> nn.Module:

@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 from bertflow_lite.figures.drawing import add_bars, draw, error_bars, lay_out, whiskers
 from bertflow_lite.figures.plots import (
     INK,
+    LOOKS,
     PALETTE,
     Look,
     Rows,
@@ -84,6 +85,85 @@ def _lead_view(rows: Rows, method: str) -> dict[str, list[Any]]:
         ]
         view["customdata"].append(said if who == "model" else [""] * len(sets))
     return view
+
+
+GAINS = {
+    "+ natsv:1": LOOKS["natsv:1"],
+    "+ whiten": LOOKS["whiten"],
+    "+ idf": Look("weights by rarity", "weights", PALETTE["purple"], "star"),
+    "+ flow": LOOKS["flow"],
+    "idf, + flow": Look("what the flow adds to the weights", "", PALETTE["blue"], "circle-open"),
+}
+"""The differences of `experiments.controls.weights` that `gain_dots` draws, and their looks."""
+
+
+def gain_dots(runs: Mapping[str, Rows], *, title: str = "") -> go.Figure:
+    """Gains of the flow and of simpler ways, by model; a button for each set.
+
+    Parameters
+    ----------
+    runs : mapping of str to ``differences`` of `run_weights`
+        Rows of one layer choice, by the name of the model and layer.
+    title : str, default ""
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        Points over the raw mean of the tokens, with 95 % intervals; hover shows the share of the
+        flow's gain.
+    """
+    found = {
+        label: {(row["data"], row["what"]): row["difference"] for row in rows}
+        for label, rows in runs.items()
+    }
+    if not found:
+        raise ValueError("There is no run: give the differences of run_weights, by model.")
+    common = [{data for data, _ in one} for one in found.values()]
+    sets = [d for d, _ in next(iter(found.values())) if d in set.intersection(*common)]
+    views = {}
+    for data in sorted(dict.fromkeys(sets), key=lambda name: name != "mean"):  # the mean first
+        view: dict[str, list[Any]] = {
+            key: [] for key in ("x", "customdata", "error_x.array", "error_x.arrayminus")
+        }
+        for what in GAINS:
+            values = [one[data, what] for one in found.values()]
+            bars = whiskers(values, digits=2)
+            view["x"].append([value[0] for value in values])
+            view["error_x.array"].append(bars["array"])
+            view["error_x.arrayminus"].append(bars["arrayminus"])
+            view["customdata"].append(
+                [
+                    f"[{value[1]:.1f}, {value[2]:.1f}]<br>"
+                    f"{100 * value[0] / one[data, '+ flow'][0]:.0f} % of the flow's gain"
+                    for value, one in zip(values, found.values(), strict=True)
+                ]
+            )
+        views["mean of the sets" if data == "mean" else name_set(data)] = view
+    first = next(iter(views.values()))
+    fig = go.Figure()
+    for k, look in enumerate(GAINS.values()):
+        bars = error_bars(first["error_x.array"][k], first["error_x.arrayminus"][k])
+        draw(
+            fig,
+            look,
+            first["x"][k],
+            list(found),
+            "%{y}: %{x:.1f} %{customdata}",
+            size=10,
+            customdata=first["customdata"][k],
+            error_x=bars,
+        )
+    fig.add_vline(x=0, line_color=INK, line_width=1)
+    fig.update_yaxes(categoryorder="array", categoryarray=list(found)[::-1])
+    menu = switch_views(fig, views)
+    return lay_out(
+        fig,
+        title,
+        "gain over the plain mean, points of Spearman x 100",
+        height=520,
+        menu=menu,
+        folded=True,
+    )
 
 
 def rarity_dots(

@@ -211,3 +211,39 @@ def test_an_encoder_that_was_a_folder_is_asked_for(own, tmp_path, tiny_bert_fold
     result = run(*search)
     assert result.exit_code == 1 and "say by --model where it is" in result.stderr
     assert run(*search, "--model", tiny_bert_folder).exit_code == 0
+
+
+def test_weights_are_fitted_saved_used_scored_and_exported(own, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    from bertflow_lite import load_encoder, score_sts
+
+    pairs = load_sts("mini-sts")
+    encoder = load_encoder("minilm")
+    texts = list(pairs.sentences)
+    weights = encoder.token_weights(list(dict.fromkeys(texts)))
+    expected = encoder.encode(texts, 4, weights=weights)
+    args = ("--model", "minilm", "--layers", "4", "--weights", "idf", "--calibrate", "none")
+    path = tmp_path / "w.safetensors"
+    result = run("fit", own / "sentences.txt", "--out", path, *args)
+    assert result.exit_code == 0, result.output
+    assert "fitted idf weights, none, on 840 different sentences" in result.stdout
+    out = tmp_path / "v.npy"
+    assert run("encode", own / "sentences.txt", "--with", path, "--out", out).exit_code == 0
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-5)
+    result = run("evaluate", own / "pairs.tsv", *args, "--json")
+    assert result.exit_code == 0, result.output
+    content = json.loads(result.stdout)
+    none, idf = content["results"]
+    assert [none["calibrator"], idf["calibrator"]] == ["none", "idf, none"]
+    assert content["fitted_on"] == 840
+    assert idf["spearman"] == pytest.approx(score_sts(pairs, expected).all, abs=1e-3)
+    assert idf["gain"] == pytest.approx(idf["spearman"] - none["spearman"], abs=1e-3)
+    saved = run("evaluate", own / "pairs.tsv", "--with", path, "--calibrate", "none", "--json")
+    assert json.loads(saved.stdout)["results"][1]["spearman"] == idf["spearman"]
+    assert run("export", path, "--out", tmp_path / "model").exit_code == 0
+    model = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    np.testing.assert_allclose(model.encode(texts[:20]), expected[:20], atol=1e-4)
+    wrong = run("fit", own / "sentences.txt", "--out", tmp_path / "x.safetensors", *args[:-4],
+                "--weights", "tfidf")  # fmt: skip
+    assert wrong.exit_code == 1 and "no token weights 'tfidf'" in wrong.stderr

@@ -54,6 +54,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = ["a cat", "the dog", "it rains", "we sing"]
     pipeline = make_pipeline(bf.SentenceEncoder("glove"), bf.Standardizer()).fit(texts)
     bf.save(pipeline, place / "words.safetensors")
+    weighted = make_pipeline(bf.SentenceEncoder("glove", weights="idf"), bf.Standardizer())
+    bf.save(weighted.fit(texts), place / "weighted.safetensors")
     return place
 
 
@@ -284,6 +286,30 @@ FORGED: dict[str, tuple[str, Callable[[Any, Any], Any], tuple[str, ...]]] = {
     "layers-of-lists": ("words", setting(layers=[[1]]), ("'layers'",)),
     "states-as-text": ("words", fact(hidden_states="all"), ("hidden_states",)),
     "fingerprint-as-number": ("words", fact(fingerprint=1), ("fingerprint",)),
+    "weights-of-no-kind": ("weighted", setting(weights="x"), ("no token weights 'x'",)),
+    "weights-as-number": ("weighted", setting(weights=1), ("no setting 'weights'",)),
+    "weights-of-another-kind": ("weighted", setting(weights="sif"), ("'weights' is 'idf'",)),
+    "weights-taken-away": ("weighted", setting(weights=None), ("'weights' is 'idf'",)),
+    "weights-without-values": ("words", lambda c, a: (
+        setting(weights="idf")(c, a), fact(weights="idf")(c, a)), ("'token_weights' is missing",)),
+    "weights-below-0": (
+        "weighted", change("0.token_weights", lambda a: a * -1), ("from 0 to 1,000,000",),
+    ),
+    "vast-weights": (
+        "weighted", change("0.token_weights", lambda a: a * np.float32(1e9)), ("1,000,000",),
+    ),
+    "weights-of-0": (
+        "weighted", change("0.token_weights", lambda a: a * 0), ("all token weights",),
+    ),
+    "weights-that-are-nan": (
+        "weighted", change("0.token_weights", lambda a: a * np.float32(np.nan)), ("not finite",),
+    ),
+    "weights-in-double": (
+        "weighted", change("0.token_weights", lambda a: a.astype(float)), ("float32",),
+    ),
+    "weights-as-a-table": (
+        "weighted", change("0.token_weights", lambda a: a[:, None]), ("of shape",),
+    ),
 }  # fmt: skip
 
 

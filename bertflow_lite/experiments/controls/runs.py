@@ -128,14 +128,15 @@ def run_words(
                 name = encoder.name.replace("random", "sparse")
                 for row in encoder_scores([target], [{(pairs.name, "mean", "none"): sparse}]):
                     rows.append({"encoder": name, "dim": encoder.n_words, **row})
-            usable = [name for name in calibrators if _fits(name, encoder.dim)]
+            usable = [name for name in calibrators if fits(name, encoder.dim)]
             found = find_similarities(encoder, [target], ["mean"], usable)
             for row in encoder_scores([target], [found]):
                 rows.append({"encoder": encoder.name, "dim": encoder.dim, **row})
     return rows
 
 
-def _fits(calibrator: str, dim: int) -> bool:
+def fits(calibrator: str, dim: int) -> bool:
+    """Whether vectors of a width have the directions that a calibrator is to keep."""
     kind, _, width = calibrator.partition(":")
     return kind != "whiten" or int(width or 0) <= dim
 
@@ -242,7 +243,7 @@ def gather_similarities(
     Parameters as for `seeded_similarities`.  A calibrator that GloVe is too short for is left out.
     """
     if system.model == "glove":
-        calibrators = [name for name in calibrators if _fits(name, load_glove().dim)]
+        calibrators = [name for name in calibrators if fits(name, load_glove().dim)]
     gathered: dict[Key, list[Floats]] = {}
     for _, found in seeded_similarities(system, targets, calibrators, **options):
         for key, values in found.items():

@@ -214,6 +214,39 @@ def bootstrap_partial(
     return interval_ends(100 * drawn)
 
 
+def bootstrap_partials(
+    gold: ArrayLike,
+    systems: Mapping[str, Sequence[ArrayLike]],
+    control: ArrayLike,
+    *,
+    n_resamples: int = 500,
+) -> BootstrapScores:
+    """Give several systems' partial correlations with gold given a control, times 100.
+
+    All on the same resampled pairs, so that differences have intervals; a system has an array for
+    each of its seeds, whose correlations are averaged.
+    """
+    target, other = as_values(gold, "gold"), as_values(control, "the control")
+    values = {name: [as_values(one, name) for one in seeds] for name, seeds in systems.items()}
+    estimates = [
+        np.mean([100 * partial_spearman(one, target, other) for one in seeds])
+        for seeds in values.values()
+    ]
+    drawn = np.empty((len(values), n_resamples))
+    rng = np.random.default_rng(0)
+    for part, chosen in resample(np.arange(len(target)), n_resamples, rng):
+        g, c = _unit_ranks(target[chosen]), _unit_ranks(other[chosen])
+        r_gc = (g * c).sum(axis=1)
+        for row, seeds in enumerate(values.values()):
+            found = []
+            for one in seeds:
+                s = _unit_ranks(one[chosen])
+                r_sg, r_sc = (s * g).sum(axis=1), (s * c).sum(axis=1)
+                found.append((r_sg - r_sc * r_gc) / np.sqrt((1 - r_sc**2) * (1 - r_gc**2)))
+            drawn[row, part] = 100 * np.mean(found, axis=0)
+    return BootstrapScores(tuple(values), np.array(estimates), drawn, "all")
+
+
 def _unit_ranks(values: Floats) -> Floats:
     """Ranks along each row, centered and of length 1: their dot product is Spearman's correlation.
 

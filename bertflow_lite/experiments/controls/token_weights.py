@@ -1,8 +1,7 @@
 """How much each token weighs in a sentence's vector, and what calibrating does to these weights.
 
-A plain mean gives every token the same weight, be it "the" or "giraffe".  Two experiments: a mean
-with weights that grow with rarity, and no calibrator at all (`encode_weighted`); and the weight
-that a token really has once the mean is calibrated, found by leaving it out (`token_influence`).
+A plain mean gives every token the same weight, be it "the" or "giraffe".  The weight that a token
+really has once the mean is calibrated is found by leaving it out (`token_influence`).
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow_lite.encoders.pooling import LayersArgument, resolve_layers
-from bertflow_lite.encoders.random_models import is_random_name
-from bertflow_lite.encoders.transformer import Encoder, load_encoder
+from bertflow_lite.encoders.token_weights import TokenWeights
+from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.scoring import Target, fit_calibrator
-from bertflow_lite.measures.scores import score_sts
 from bertflow_lite.measures.similarity import Floats, cosine, spearman
 from bertflow_lite.text import check_sentences
 
@@ -68,15 +66,8 @@ def encode_weighted(
     layers: LayersArgument,
     weights: NDArray[np.float64],
 ) -> NDArray[np.float32]:
-    """Weighted mean of the token vectors, sum(w_t h_t) / sum(w_t), shape (n, dim).
-
-    The layer choice is to be a mean; equal weights for the whole vocabulary give the plain one
-    (`token_idf` gives others). The encoder's cache is not used.
-    """
-    out = np.zeros((len(sentences), encoder.dim), dtype=np.float32)
-    for row, ids, states in _token_states(encoder, sentences, layers):
-        out[row] = weights[ids] @ states / weights[ids].sum()
-    return out
+    """Weighted mean of the token vectors, by `Encoder.encode`, shape (n, dim)."""
+    return encoder.encode(sentences, layers, weights=TokenWeights(weights))
 
 
 def token_influence(
@@ -124,57 +115,6 @@ def _token_states(
             rows, ids.cpu().numpy(), mask.sum(dim=1), states, strict=True
         ):
             yield int(row), tokens[:n], vectors[:n]
-
-
-def run_weights(
-    model: str,
-    layers: Sequence[str],
-    targets: Sequence[Target],
-    calibrators: Sequence[str],
-    *,
-    device: str | None = None,
-    download: bool = False,
-) -> tuple[str, dict[str, Any]]:
-    """Measure what the tokens of a model weigh.
-
-    Gives the weights' fingerprint, and ``pooling`` (`run_pooling`) and ``influence``
-    (`run_influence`) on the first target.
-    """
-    encoder = load_encoder(model, device=device, download=download, cache=not is_random_name(model))
-    if not isinstance(encoder, Encoder):
-        raise ValueError(f"{model!r} has no tokens to weigh; give a transformer.")
-    return encoder.fingerprint, {
-        "pooling": run_pooling(encoder, layers, targets),
-        "influence": run_influence(encoder, layers, targets[0], calibrators),
-    }
-
-
-def run_pooling(
-    encoder: Encoder, layers: Sequence[str], targets: Sequence[Target]
-) -> list[dict[str, Any]]:
-    """Score the raw mean of the tokens, and the mean with weights that grow with rarity.
-
-    No calibrator is involved.  The weights are inverse document frequencies of the tokens over the
-    target's sentences.
-
-    Gives, for each set and layers, Spearman x 100: ``equal`` weights, ``idf`` weights, and
-    ``idf^2``; ``all`` and ``wmean``.
-    """
-    rows = []
-    for target in targets:
-        idf = token_idf(encoder, target.fitted)
-        texts = list(dict.fromkeys(target.pairs.sentences))
-        row_of = {text: row for row, text in enumerate(texts)}
-        wanted = np.array([row_of[text] for text in target.pairs.sentences])
-        for choice in layers:
-            row: dict[str, Any] = {"data": target.pairs.name, "layers": choice}
-            for name, weights in (("equal", np.ones_like(idf)), ("idf", idf), ("idf^2", idf**2)):
-                score = score_sts(
-                    target.pairs, encode_weighted(encoder, texts, choice, weights)[wanted]
-                )
-                row[name] = [round(score.all, 2), round(score.wmean, 2)]
-            rows.append(row)
-    return rows
 
 
 def run_influence(

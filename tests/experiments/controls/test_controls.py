@@ -47,9 +47,7 @@ from bertflow_lite.experiments.controls.statistics import (
     rank_residual,
 )
 from bertflow_lite.experiments.controls.token_weights import (
-    encode_weighted,
     run_influence,
-    run_pooling,
     token_idf,
     token_influence,
 )
@@ -355,15 +353,6 @@ def test_a_counting_encoder_cannot_win_a_contest(pairs: bf.SentencePairs) -> Non
 # --- weights of tokens -------------------------------------------------------------------------
 
 
-def test_equal_weights_give_the_encoders_mean(small: Encoder, pairs: bf.SentencePairs) -> None:
-    texts = pairs.sentences[:40]
-    for layers in ("1", "last2avg", "first-last"):
-        equal = encode_weighted(small, texts, layers, np.ones(len(small.tokenizer)))
-        assert np.allclose(equal, small.encode(texts, layers=layers), atol=1e-5)
-    with pytest.raises(ValueError, match="takes one token"):
-        encode_weighted(small, texts, "cls", np.ones(len(small.tokenizer)))
-
-
 def test_token_idf_by_hand(small: Encoder) -> None:
     idf = token_idf(small, ["the cat", "the dog", "the cat sat"])
     the, cat, sep, unseen = (
@@ -396,10 +385,6 @@ def test_calibrating_a_random_network_weighs_rare_words(small: Encoder, target: 
     raw, white = (row["rank_correlation"] for row in rows)
     assert abs(raw) < 30 < white - raw
     assert white > 40 and rows[1]["influence"][-1] > rows[1]["influence"][0]
-    (pooled,) = run_pooling(small, ["1"], [target])
-    assert pooled["equal"][0] == pytest.approx(
-        bf.score_sts(target.pairs, small.encode(target.pairs.sentences, layers="1")).all, abs=0.1
-    )
 
 
 # --- runs --------------------------------------------------------------------------------------
