@@ -66,7 +66,11 @@ def test_mteb_scores_a_saved_model_as_we_do(minilm: LoadedModel, tmp_path: Path,
 @pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize(
-    ("task", "name", "split"), [("STSBenchmark", "stsb", "test"), ("SICK-R", "sick-r", "all")]
+    ("task", "name", "split"),
+    [
+        ("STSBenchmark", "stsb", "test"),
+        pytest.param("SICK-R", "sick-r", "all", marks=pytest.mark.thorough),
+    ],
 )
 def test_mteb_scores_real_sets_as_we_do(
     real_data: Path, minilm: LoadedModel, task: str, name: str, split: str

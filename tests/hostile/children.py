@@ -151,7 +151,7 @@ def write_half(pipe: Connection, place: Path) -> None:
         file.write(b"half")
         file.flush()
         pipe.send("in the middle")
-        time.sleep(60)
+        time.sleep(600)
 
 
 def save_for_ever(pipe: Connection, folder: Path) -> None:
