@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -25,7 +26,8 @@ from bertflow_lite.encoders.transformer import Encoder
 # What tests of several folders import by name: `from hub_stand_in import Hub`.
 sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 
-_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "senteval"
+ROOT = Path(__file__).resolve().parents[1]
+_BESIDE = ROOT.parent / "shared" / "data" / "senteval"
 
 # The words that the tiny models know.
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "tree", "red", "blue", "one", "two"]
@@ -93,6 +95,26 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     if isinstance(val, bytes) and not (val.isascii() and val.decode("ascii").isprintable()):
         return "bytes"
     return None
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say what to do about tests that have failed: run one of them alone."""
+    stats = terminalreporter.stats
+    if failed := [one.nodeid for kind in ("failed", "error") for one in stats.get(kind, [])]:
+        profile = (
+            f" --hypothesis-profile={THOROUGH}" if _is_thorough(terminalreporter.config) else ""
+        )
+        terminalreporter.write_line(
+            f"What failed is told above. To see the first of {len(failed)} alone, with all it says:"
+        )
+        terminalreporter.write_line(
+            f"    {_shown(sys.executable)} -m pytest -vv{profile} {shlex.quote(failed[0])}"
+        )
+
+
+def _shown(program: str) -> str:
+    here = f"{ROOT}{os.sep}"
+    return program.removeprefix(here)
 
 
 @pytest.hookimpl(optionalhook=True)

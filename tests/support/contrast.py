@@ -46,7 +46,14 @@ def mark_looks(page: Any, within: str = "body") -> int:
 
 
 def violations(
-    page: Any, axe: Any, within: str = "body", *, colors: bool, others: bool, every: bool
+    page: Any,
+    axe: Any,
+    within: str = "body",
+    *,
+    colors: bool,
+    others: bool,
+    every: bool,
+    alike: str = "",
 ) -> Iterator[str]:
     """Yield in words what axe calls serious or critical in a part of a page.
 
@@ -62,10 +69,12 @@ def violations(
         Look at all other rules.
     every : bool
         Look at the contrast of every text, not only at two of each look.
+    alike : str
+        Selector of what need not be looked at even then.
     """
     runs: list[tuple[Any, dict[str, Any]]] = []
     if colors:
-        place: Any = within
+        place: Any = {"include": [[within]]} | ({"exclude": [[alike]]} if alike else {})
         if not every:
             assert mark_looks(page, within), "no text is in sight"
             place = {"include": [[f"{within} [{MARK}]"]]}
