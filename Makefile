@@ -38,7 +38,7 @@ endef
 test: $(BIN)/.test $(PAGES)  ## everything that CI runs: format, lint, types, tests, chapters, pages
 	$(call check,13 minutes,)
 
-test-all: $(BIN)/.test $(PAGES)  ## the same with all examples, and the notebooks in their kernels
+test-all: $(BIN)/.test $(PAGES)  ## the same without samples, and the notebooks in their kernels
 	$(call check,half an hour,--hypothesis-profile=all --nbval)
 
 test-quick: $(BIN)/.test  ## the same without the book and without what takes long

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -25,7 +26,8 @@ from bertflow_lite.encoders.transformer import Encoder
 # What tests of several folders import by name: `from hub_stand_in import Hub`.
 sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 
-_BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data" / "senteval"
+ROOT = Path(__file__).resolve().parents[1]
+_BESIDE = ROOT.parent / "shared" / "data" / "senteval"
 
 # The words that the tiny models know.
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "tree", "red", "blue", "one", "two"]
@@ -55,15 +57,27 @@ LONG_FIRST = (
 
 
 SETTINGS = "_hypothesis_internal_use_settings"  # where hypothesis keeps what @settings has said
-# A quarter of the examples; `--hypothesis-profile=all` tries them all.
-hypothesis.settings.register_profile("quarter", max_examples=25)
-hypothesis.settings.register_profile("all", max_examples=100)
+THOROUGH = "all"  # the profile of `make test-all`
+# A busy machine is no failure. A quarter of the examples, the same ones each time;
+# `--hypothesis-profile=all` tries as many as are asked for, others each time.
+_UNHURRIED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile(
+    "quarter", max_examples=25, derandomize=True, database=None, **_UNHURRIED
+)
+hypothesis.settings.register_profile(THOROUGH, max_examples=100, **_UNHURRIED)
 hypothesis.settings.load_profile("quarter")
 
 
+def _is_thorough(config: pytest.Config) -> bool:
+    return bool(config.getoption("--hypothesis-profile") == THOROUGH)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out three of four examples; let the workers begin with what takes longest."""
-    if config.getoption("--hypothesis-profile") != "all":
+    """Leave out what `make test-all` does; let the workers begin with what takes longest."""
+    if not _is_thorough(config):
+        left = [item for item in items if item.get_closest_marker("thorough")]
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left)
         for test in {getattr(item, "obj", None) for item in items}:
             if own := vars(test).get(SETTINGS) if hypothesis.is_hypothesis_test(test) else None:
                 fewer = max(own.max_examples // 4, 5)
@@ -81,6 +95,26 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     if isinstance(val, bytes) and not (val.isascii() and val.decode("ascii").isprintable()):
         return "bytes"
     return None
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say what to do about tests that have failed: run one of them alone."""
+    stats = terminalreporter.stats
+    if failed := [one.nodeid for kind in ("failed", "error") for one in stats.get(kind, [])]:
+        profile = (
+            f" --hypothesis-profile={THOROUGH}" if _is_thorough(terminalreporter.config) else ""
+        )
+        terminalreporter.write_line(
+            f"What failed is told above. To see the first of {len(failed)} alone, with all it says:"
+        )
+        terminalreporter.write_line(
+            f"    {_shown(sys.executable)} -m pytest -vv{profile} {shlex.quote(failed[0])}"
+        )
+
+
+def _shown(program: str) -> str:
+    here = f"{ROOT}{os.sep}"
+    return program.removeprefix(here)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -101,6 +135,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def _file_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
+
+
+@pytest.fixture(scope="session")
+def thorough(pytestconfig: pytest.Config) -> bool:
+    """Say whether everything is to be looked at, as in `make test-all`, and not a sample."""
+    return _is_thorough(pytestconfig)
 
 
 @pytest.fixture(scope="session", autouse=True)

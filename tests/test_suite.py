@@ -20,10 +20,16 @@ def test_some_examples(number: int) -> None:
     assert isinstance(number, int)
 
 
-def test_a_quarter_of_the_examples_is_tried(request: pytest.FixtureRequest) -> None:
-    every = request.config.getoption("--hypothesis-profile") == "all"
-    found = test_some_examples._hypothesis_internal_use_settings.max_examples
-    assert found == (40 if every else 10)
+def test_a_quarter_of_the_examples_is_tried(thorough: bool) -> None:
+    found = test_some_examples._hypothesis_internal_use_settings
+    assert found.max_examples == (40 if thorough else 10)
+    assert found.deadline is None  # no clock decides
+    assert found.derandomize == (not thorough)
+
+
+@pytest.mark.thorough
+def test_what_is_left_to_make_test_all_is_left_out(thorough: bool) -> None:
+    assert thorough
 
 
 @pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="for a worker of several")

@@ -4,14 +4,16 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "_build" / "html"
+PATIENCE = 600_000  # milliseconds: a busy machine is no fault of a page
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
@@ -42,6 +44,17 @@ def site() -> Path:
     return SITE
 
 
+def _patient(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a page wait as long as it takes, where it would give up after half a minute."""
+
+    def made(**options: Any) -> Any:
+        new = make(**options)
+        new.set_default_timeout(PATIENCE)
+        return new
+
+    return made
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[object]:
     """A headless Chromium, driven by playwright."""
@@ -60,6 +73,8 @@ def chromium() -> Iterator[object]:
         "--disable-sync",
     ]
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=quiet)
+        browser = playwright.chromium.launch(executable_path=program, args=quiet, timeout=PATIENCE)
+        for name in ("new_page", "new_context"):
+            setattr(browser, name, _patient(getattr(browser, name)))
         yield browser
         browser.close()

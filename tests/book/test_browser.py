@@ -10,6 +10,7 @@ import numpy as np
 import plotly
 import plotly.graph_objects as go
 import pytest
+from contrast import mark_looks, violations
 from PIL import Image
 
 from bertflow_lite.figures import plots
@@ -21,7 +22,6 @@ pytestmark = [pytest.mark.book, pytest.mark.browser]
 
 # Text in the browser's console that is no fault of a page.
 HARMLESS: tuple[str, ...] = ()
-PATIENCE = 120_000  # milliseconds: a busy machine is no fault of a page, either
 
 DRAWN = """divs => divs.map(div => {
   const marks = div.querySelectorAll(
@@ -101,8 +101,8 @@ FAINT = """() => {
 # Stands for machines whose fonts are wider than this one's.
 WIDE_FONT = ".bd-article { letter-spacing: 0.1em; }"
 
-# What axe need not look at for contrast: rows of nothing but text, after the first four.
-ALIKE = {"exclude": [["tbody tr:nth-child(n + 5):not(:has(td *))"]]}
+# Rows of nothing but text look like the first four.
+ALIKE = "tbody tr:nth-child(n + 5):not(:has(td *))"
 
 # Fill and stroke of each button in sight, and whether it is the pressed one of its menu.
 BUTTONS = """divs => divs.flatMap(div => Array.from(
@@ -125,7 +125,6 @@ class Visit:
         self.page = page
         self.requests: list[str] = []
         self.complaints: list[str] = []
-        page.set_default_timeout(PATIENCE)
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("requestfailed", lambda request: self.complaints.append(f"failed: {request.url}"))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -163,19 +162,19 @@ def name(request: pytest.FixtureRequest, site: Path) -> str:
     return str(request.param)
 
 
-def test_page(name: str, site: Path, chromium: Any) -> None:
+def test_page(name: str, site: Path, chromium: Any, thorough: bool) -> None:
     """Each page is opened once, looked at in all ways, and closed; all that is wrong is told."""
     page = chromium.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
     try:
         url = (site / name).as_uri()
-        found = list(complaints(Visit(page, url), site.as_uri()))
+        found = list(complaints(Visit(page, url), site.as_uri(), thorough))
     finally:
         page.close()
     assert not found, f"look at {url}\n" + "\n".join(found)
 
 
-def complaints(visit: Visit, here: str) -> Iterator[str]:
-    """Yield in words whatever is wrong with a page."""
+def complaints(visit: Visit, here: str, every: bool) -> Iterator[str]:
+    """Yield in words whatever is wrong with a page; ``every`` text, or some of each look."""
     page = visit.page
     for url in visit.requests:
         if not url.startswith((here, "data:", "blob:")):
@@ -184,7 +183,7 @@ def complaints(visit: Visit, here: str) -> Iterator[str]:
     yield from undrawn(page)
     for theme in ("light", "dark"):
         visit.show(theme=theme)
-        yield from (f"{theme}: {text}" for text in unreadable(page, theme))
+        yield from (f"{theme}: {text}" for text in unreadable(page, theme, every))
     visit.show(width=1000)
     yield from dead_sliders(page)
     for width in (768, 400):
@@ -205,7 +204,7 @@ def undrawn(page: Any) -> Iterator[str]:
         yield f"formulas with an error: {wrong}"
 
 
-def unreadable(page: Any, theme: str) -> Iterator[str]:
+def unreadable(page: Any, theme: str, every: bool) -> Iterator[str]:
     """Text of figures without contrast, pressed buttons like others, and what axe finds serious."""
     for ratio, text in page.evaluate(CONTRAST):
         yield f"contrast of {text!r} in a figure is {ratio:.1f}, not 4.5"
@@ -214,16 +213,10 @@ def unreadable(page: Any, theme: str) -> Iterator[str]:
     others = {button["look"] for button in buttons if not button["pressed"]}
     if len(pressed) != bool(buttons) or pressed & others:
         yield f"pressed buttons look {pressed}, the others {others}"
-    # Only colors differ in the dark, and rows of plain text look like those above them.
-    looks = [(ALIKE, {"runOnly": ["color-contrast"]})]
-    if theme == "light":
-        looks.append((None, {"rules": {"color-contrast": {"enabled": False}}}))
-    for context, rules in looks:
-        # A page in a file may not fetch its style sheets again, so axe must not try.
-        options = {"resultTypes": ["violations"], "preload": False, **rules}
-        for rule in Axe().run(page, context, options=options).response["violations"]:
-            if rule["impact"] in ("serious", "critical"):
-                yield from (f"axe, {rule['id']}: {node['html'][:200]}" for node in rule["nodes"])
+    # Only colors differ in the dark.
+    yield from violations(
+        page, Axe(), colors=True, others=theme == "light", every=every, alike=ALIKE
+    )
 
 
 def dead_sliders(page: Any) -> Iterator[str]:
@@ -246,6 +239,35 @@ def too_wide(page: Any) -> Iterator[str]:
     found = page.evaluate(OVERFLOW)
     if found["scroll"] > 0 or found["wide"]:
         yield f"the page scrolls {found['scroll']} px sideways, by {found['wide']}"
+
+
+FADED = """<main><style>p {{ color: #222 }} .dark {{ background: #333 }} .veil {{ opacity: 0.3 }}
+  .far {{ position: relative; z-index: 1 }}</style>{}<p>The last.</p></main>"""
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "<p style='color: #aaa'>pale</p>",
+        "<div class=dark><p>dark on dark</p></div>",
+        "<div class=dark><div style='background: transparent'><p>dark on dark</p></div></div>",
+        "<div class=veil><p>behind a veil</p></div>",
+        "<p><code style='color: #aaa'>pale code</code></p>",
+        "<input aria-label='a field' value='pale' style='color: #aaa'>",
+    ],
+)
+def test_one_pale_text_among_many_is_found(odd: str, chromium: Any) -> None:
+    """Though contrast is looked at for two texts of each look only."""
+    page = chromium.new_page()
+    try:
+        page.set_content(FADED.format(40 * "<p>A text.</p>" + odd + 40 * "<p>A text.</p>"))
+        assert mark_looks(page, "main") == 2
+        assert page.locator("[data-look]").count() == 3  # the first, the odd one, the last
+        found = list(violations(page, Axe(), "main", colors=True, others=False, every=False))
+        assert len(found) == 1 and "color-contrast" in found[0]
+        assert found == list(violations(page, Axe(), "main", colors=True, others=False, every=True))
+    finally:
+        page.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -350,6 +350,14 @@ def playground(site: Path, chromium: Any) -> Iterator[Callable[..., Any]]:
         assert not complaints
 
 
+# A playground that goes on would have made steps meanwhile.
+SOME_FRAMES = """() => new Promise(done => {
+  let left = 6;
+  const next = () => left-- ? requestAnimationFrame(next) : done(true);
+  next();
+})"""
+
+
 def in_view(page: Any) -> None:
     page.evaluate(
         "() => document.querySelector('#flow-playground').scrollIntoView({behavior: 'instant'})"
@@ -395,7 +403,7 @@ def test_play_trains_and_pause_stops(playground: Callable[..., Any]) -> None:
     assert f"Step {after['step']}" in page.inner_text(".flow-numbers")
     for name, drawn in pictures.items():
         assert picture(page, name) != drawn, name
-    page.wait_for_timeout(100)
+    page.evaluate(SOME_FRAMES)
     assert page.evaluate(STATE) == after
 
 

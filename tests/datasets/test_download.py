@@ -155,9 +155,9 @@ def test_two_processes_do_not_collide(archived: Hub, tmp_path: Path) -> None:
     both = [forks.Process(target=_one_of_two, args=options) for _ in range(2)]
     for process in both:
         process.start()
-    found = [results.get(timeout=60) for _ in both]
+    found = [results.get(timeout=600) for _ in both]
     for process in both:
-        process.join(timeout=60)
+        process.join(timeout=600)
     # The first to finish may still see a scratch file of the other.
     assert all(set(GOOD) <= set(one.split(",")) for one in found)
     assert left_in(tmp_path / "cache" / "senteval" / "downstream") == sorted(GOOD)

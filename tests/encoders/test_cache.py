@@ -118,7 +118,7 @@ with cache._connection() as db:
     for i in range(3, 3000):
         db.execute("INSERT INTO vectors VALUES (?, 'mean:1', ?)", (str(i).encode(), bytes(16)))
     print("in the middle", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
     writer = start(tmp_path, code)
     assert writer.stdout.readline() == "in the middle\n"

@@ -9,24 +9,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mteb_tasks import local_sts_task
 
-pytest.importorskip("sentence_transformers", minversion="6.0")
-mteb = pytest.importorskip("mteb", minversion="2.0")
-
-from mteb_tasks import local_sts_task  # noqa: E402
-
-from bertflow_lite.calibrators import make_calibrator  # noqa: E402
-from bertflow_lite.datasets.pairs import SentencePairs  # noqa: E402
-from bertflow_lite.datasets.sts import load_sts  # noqa: E402
-from bertflow_lite.encoders.models import LoadedModel  # noqa: E402
-from bertflow_lite.encoders.transformer import Encoder  # noqa: E402
-from bertflow_lite.export.sentence_transformers import to_sentence_transformer  # noqa: E402
-from bertflow_lite.measures.scores import score_sts  # noqa: E402
+from bertflow_lite.calibrators import make_calibrator
+from bertflow_lite.datasets.pairs import SentencePairs
+from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.encoders.models import LoadedModel
+from bertflow_lite.encoders.transformer import Encoder
+from bertflow_lite.measures.scores import score_sts
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The task 'STSBenchmark' is superseded"),
     pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tools() -> None:
+    """Load what takes seconds here, and not wherever tests are collected."""
+    pytest.importorskip("sentence_transformers", minversion="6.0")
+    pytest.importorskip("mteb", minversion="2.0")
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +40,8 @@ def no_network(monkeypatch):
 
 
 def mteb_score(model: Any, name: str, pairs: SentencePairs) -> float:
+    import mteb
+
     task = local_sts_task(name, pairs)
     result = mteb.evaluate(
         model, task, cache=None, show_progress_bar=False, encode_kwargs={"batch_size": 64}
@@ -50,6 +54,8 @@ def mteb_score(model: Any, name: str, pairs: SentencePairs) -> float:
 @pytest.mark.parametrize("task", ["STSBenchmark", "SICK-R"])
 def test_mteb_scores_a_saved_model_as_we_do(minilm: LoadedModel, tmp_path: Path, task: str):
     from sentence_transformers import SentenceTransformer
+
+    from bertflow_lite.export.sentence_transformers import to_sentence_transformer
 
     # A trained model: with a random one, sentences of unknown words tie but for rounding.
     pairs = load_sts("mini-sts").select(range(0, 420, 4))
@@ -66,11 +72,17 @@ def test_mteb_scores_a_saved_model_as_we_do(minilm: LoadedModel, tmp_path: Path,
 @pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize(
-    ("task", "name", "split"), [("STSBenchmark", "stsb", "test"), ("SICK-R", "sick-r", "all")]
+    ("task", "name", "split"),
+    [
+        ("STSBenchmark", "stsb", "test"),
+        pytest.param("SICK-R", "sick-r", "all", marks=pytest.mark.thorough),
+    ],
 )
 def test_mteb_scores_real_sets_as_we_do(
     real_data: Path, minilm: LoadedModel, task: str, name: str, split: str
 ):
+    from bertflow_lite.export.sentence_transformers import to_sentence_transformer
+
     pairs = load_sts(name, split=split)
     pairs = pairs.select(range(0, len(pairs), -(-len(pairs) // 2000)))  # minutes else
     encoder = Encoder(minilm)

@@ -25,6 +25,7 @@ from bertflow_lite.encoders.cache import EmbeddingCache
 from bertflow_lite.files import replacing
 
 NOBODY = 65534
+PATIENCE = 600  # seconds, only to end what hangs: a busy machine is no failure
 CONTEXT = multiprocessing.get_context("forkserver")
 # By name, not this module: the server does not know where it lies.
 PRELOAD = [
@@ -53,10 +54,10 @@ def kill_all() -> None:
         child = _STARTED.pop()
         if child.is_alive():
             child.kill()
-            child.join(10)
+            child.join(PATIENCE)
 
 
-def call(function: Callable[..., Any], *arguments: Any, seconds: float = 60) -> Any:
+def call(function: Callable[..., Any], *arguments: Any, seconds: float = PATIENCE) -> Any:
     """Call a function in a child and give what it returns, or raise what it raises."""
     child, pipe = start(function, *arguments)
     try:
@@ -151,7 +152,7 @@ def write_half(pipe: Connection, place: Path) -> None:
         file.write(b"half")
         file.flush()
         pipe.send("in the middle")
-        time.sleep(60)
+        time.sleep(600)
 
 
 def save_for_ever(pipe: Connection, folder: Path) -> None:

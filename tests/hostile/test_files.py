@@ -95,10 +95,10 @@ def test_no_home_folder_says_what_to_set(tmp_path: Path) -> None:
 
 
 def kill(child: Any, pipe: Any) -> None:
-    assert pipe.poll(60)
+    assert pipe.poll(children.PATIENCE)
     assert pipe.recv() in ("begun", "in the middle")
     os.kill(child.pid, signal.SIGKILL)
-    child.join(10)
+    child.join(children.PATIENCE)
     assert child.exitcode == -signal.SIGKILL
 
 
@@ -117,7 +117,7 @@ def test_a_calibrator_survives_its_writer_being_killed(milliseconds: int, tmp_pa
     path = tmp_path / "c.safetensors"
     bf.save(bf.Standardizer().fit(children.embeddings()), path)
     child, pipe = children.start(children.save_for_ever, path)
-    assert pipe.poll(60)
+    assert pipe.poll(children.PATIENCE)
     child.join(milliseconds / 1000)
     kill(child, pipe)
     assert bf.load(path).transform(children.embeddings()).shape == (200, 8)
@@ -130,13 +130,13 @@ def test_two_processes_save_one_calibrator(tmp_path: Path) -> None:
     bf.save(bf.Standardizer().fit(children.embeddings()), path)
     writers = [children.start(children.save_for_ever, path) for _ in range(2)]
     for _, pipe in writers:
-        assert pipe.poll(60) and pipe.recv() == "begun"
+        assert pipe.poll(children.PATIENCE) and pipe.recv() == "begun"
     for _ in range(500):
         bf.load(path)
     for child, _ in writers:
         assert child.is_alive()  # neither met an error
         os.kill(child.pid, signal.SIGKILL)
-        child.join(10)
+        child.join(children.PATIENCE)
     bf.load(path)
 
 
@@ -155,9 +155,9 @@ def test_two_processes_encode_the_same_at_once(tiny_bert_folder: Path, own_cache
     shutil.rmtree(own_cache)
     pipes = [children.start(children.encode, tiny_bert_folder, SENTENCES) for _ in range(2)]
     for child, pipe in pipes:
-        assert pipe.poll(60)
+        assert pipe.poll(children.PATIENCE)
         np.testing.assert_allclose(pipe.recv()[1], ours, atol=1e-6)
-        child.join(10)
+        child.join(children.PATIENCE)
 
 
 # --- cut and changed -----------------------------------------------------------------------------

@@ -289,7 +289,7 @@ def command(
     child, pipe = children.start(
         children.run_command, words_of(arguments), place, place.parent / "cache", out, encoding
     )
-    assert pipe.poll(60)
+    assert pipe.poll(children.PATIENCE)
     assert pipe.recv() == "begun"
     return child, pipe
 
@@ -302,9 +302,9 @@ def test_a_closed_pipe_ends_it_quietly(arguments: str, place: Path) -> None:
     reader.close()  # as `| true` does, before anything is written
     child, pipe = command(place, arguments, writer)
     writer.close()
-    assert pipe.poll(60)
+    assert pipe.poll(children.PATIENCE)
     assert pipe.recv() == ("answer", 141)
-    child.join(10)
+    child.join(children.PATIENCE)
     assert (place / "stderr").read_text() == ""
 
 
@@ -320,9 +320,9 @@ def test_ctrl_c_at_any_time_is_code_130_and_leaves_no_output(
     child.join(milliseconds / 1000)
     with contextlib.suppress(ProcessLookupError):  # a quick machine has finished
         os.kill(child.pid, signal.SIGINT)
-    assert pipe.poll(60), "Ctrl-C was not heeded"
+    assert pipe.poll(children.PATIENCE), "Ctrl-C was not heeded"
     kind, code = pipe.recv()
-    child.join(10)
+    child.join(children.PATIENCE)
     finished = (place / "v.npy").exists()
     assert (kind, code) == ("answer", 0 if finished else 130)
     assert not list(place.glob(".v.npy*"))
@@ -389,9 +389,9 @@ def test_a_terminal_without_unicode(encoding: str, shown: str, place: Path) -> N
         file.write("the cat é 雪\n")
     arguments = f"similar 'the cat é' --in 'é x.txt' {M} --top 40"
     child, pipe = command(place, arguments, encoding=encoding)
-    assert pipe.poll(60)
+    assert pipe.poll(children.PATIENCE)
     assert pipe.recv() == ("answer", 0)
-    child.join(10)
+    child.join(children.PATIENCE)
     text = (place / "stdout").read_bytes().decode("utf-8" if encoding == "ascii" else encoding)
     assert shown in text
     assert (place / "stderr").read_text() == ""
@@ -413,9 +413,9 @@ def test_head_of_a_long_table(place: Path) -> None:
     writer.close()
     assert os.read(reader.fileno(), 6) == b"cosine"  # as `| head -1` does
     reader.close()
-    assert pipe.poll(60)
+    assert pipe.poll(children.PATIENCE)
     assert pipe.recv() == ("answer", 141)
-    child.join(10)
+    child.join(children.PATIENCE)
     assert (place / "stderr").read_text() == ""
 
 

@@ -238,13 +238,13 @@ def test_a_sentence_that_does_not_fit_alone(
 @pytest.mark.parametrize("milliseconds", [0, 5, 30, 150, 400])
 def test_ctrl_c_at_any_time_keeps_the_last_whole_step(milliseconds: int) -> None:
     child, pipe = children.start(children.fit_until_interrupted, 200)
-    assert pipe.poll(60)
+    assert pipe.poll(children.PATIENCE)
     assert pipe.recv() == "begun"
     child.join(milliseconds / 1000)
     os.kill(child.pid, signal.SIGINT)
-    assert pipe.poll(30), "Ctrl-C was not heeded"
+    assert pipe.poll(children.PATIENCE), "Ctrl-C was not heeded"
     kind, left = pipe.recv()
-    child.join(10)
+    child.join(children.PATIENCE)
     assert kind == "answer", left
     assert left["finite"]
 
@@ -273,7 +273,7 @@ def test_a_fit_in_another_process_is_the_same(method: str) -> None:
     ours, theirs = context.Pipe()
     child = context.Process(target=children.send_fit, args=(theirs,), daemon=True)
     child.start()
-    assert ours.poll(90), f"the child ({method}) did not answer"
+    assert ours.poll(children.PATIENCE), f"the child ({method}) did not answer"
     got = ours.recv()
-    child.join(10)
+    child.join(children.PATIENCE)
     np.testing.assert_allclose(got, children.fit_and_transform(theirs), atol=1e-6)

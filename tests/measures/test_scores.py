@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.stats
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
@@ -23,10 +22,9 @@ from bertflow_lite.measures.scores import (
     score_similarities,
     score_sts,
 )
-from bertflow_lite.measures.similarity import auc, cosine, spearman
+from bertflow_lite.measures.similarity import auc, cosine, rank_correlation, spearman
 
 Floats = NDArray[np.float64]
-unhurried = settings(deadline=None)  # a busy machine is no failure
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
 matrices = arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 5)), elements=numbers)
 # Few different values, so that ties are common.
@@ -54,7 +52,6 @@ def noisy_pairs(n: int, noise: float, seed: int = 0) -> tuple[SentencePairs, Flo
 # --- cosine ------------------------------------------------------------------------------------
 
 
-@unhurried
 @given(matrices, st.data())
 def test_cosine_lies_between_minus_one_and_one(a: Floats, data: st.DataObject) -> None:
     b = data.draw(arrays(np.float64, a.shape, elements=numbers))
@@ -64,7 +61,6 @@ def test_cosine_lies_between_minus_one_and_one(a: Floats, data: st.DataObject) -
     np.testing.assert_array_equal(values, cosine(b, a))
 
 
-@unhurried
 @given(matrices, st.data(), st.floats(1e-150, 1e150))
 def test_cosine_does_not_see_lengths(a: Floats, data: st.DataObject, scale: float) -> None:
     a = np.where(np.abs(a) < 1e-100, 0.0, a)
@@ -73,7 +69,6 @@ def test_cosine_does_not_see_lengths(a: Floats, data: st.DataObject, scale: floa
     np.testing.assert_allclose(cosine(-a, b), -cosine(a, b), atol=1e-12)
 
 
-@unhurried
 @given(matrices)
 def test_cosine_of_a_vector_with_itself_is_one_or_zero_for_no_vector(a: Floats) -> None:
     np.testing.assert_allclose(cosine(a, a), (np.abs(a).max(axis=1) > 0).astype(float), atol=1e-12)
@@ -123,7 +118,6 @@ def slow_ranks(values: list[int]) -> Floats:
     )
 
 
-@unhurried
 @given(ties, st.data())
 def test_spearman_is_pearson_of_ranks(x: list[int], data: st.DataObject) -> None:
     y = data.draw(st.lists(st.integers(-3, 3), min_size=len(x), max_size=len(x)))
@@ -134,7 +128,6 @@ def test_spearman_is_pearson_of_ranks(x: list[int], data: st.DataObject) -> None
     assert met == spearman(y, x)
 
 
-@unhurried
 @given(ties)
 def test_spearman_sees_only_the_order(x: list[int]) -> None:
     values = np.array(x, dtype=np.float64)
@@ -179,7 +172,6 @@ def test_worked_example_of_the_aggregations() -> None:
     )
 
 
-@unhurried
 @given(
     st.lists(
         st.lists(st.tuples(numbers, numbers), min_size=2, max_size=6).filter(
@@ -340,18 +332,23 @@ def test_bootstrap_refuses_options_out_of_range() -> None:
         bootstrap_interval(pairs, similarities, n_resamples=0)
 
 
-def test_bootstrap_is_quick() -> None:
+def test_bootstrap_ranks_many_resamples_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would take minutes: counted, since a clock would measure the load of the machine."""
+    ranked: list[int] = []
+
+    def count(x: Floats, y: Floats) -> Floats:
+        ranked.append(len(x))
+        return rank_correlation(x, y)
+
+    monkeypatch.setattr("bertflow_lite.measures.scores.rank_correlation", count)
     pairs, similarities = noisy_pairs(1379, 1.5)
-    start = time.perf_counter()
     bootstrap_interval(pairs, similarities, n_resamples=1000)
-    seconds = time.perf_counter() - start
-    assert seconds < 1.5 * 4, f"{seconds:.2f} s, where 0.4 are usual; 4 times the limit, for CI"
+    assert sum(ranked) == 1000 and len(ranked) <= 10
 
 
 # --- AUC ---------------------------------------------------------------------------------------
 
 
-@unhurried
 @given(st.lists(st.tuples(st.booleans(), st.integers(-3, 3)), min_size=2, max_size=20))
 def test_auc_is_the_chance_that_a_positive_scores_higher(rows: list[tuple[bool, int]]) -> None:
     good, bad = [s for t, s in rows if t], [s for t, s in rows if not t]

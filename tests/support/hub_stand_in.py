@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,7 +19,8 @@ import pytest
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TINY = "some-org/tiny-bert"
 LARGE = (".safetensors", ".bin", ".parquet", ".tar")
-SOON = 8.0  # seconds within which every failure has to be told, but for the client's own pauses
+# A failure is told at once: after so few requests, and so few seconds that the client would pause.
+REQUESTS, PAUSES = 40, 40.0
 
 
 class Hub(ThreadingHTTPServer):
@@ -34,6 +35,7 @@ class Hub(ThreadingHTTPServer):
         self.failing: dict[str, tuple[int, str]] = {}  # file or repository -> status, error code
         self.cut_after: dict[str, list[int]] = {}  # file -> bytes sent to the next requests
         self.seen: list[tuple[str, str, str | None]] = []  # method, file, Range
+        self.pauses: list[float] = []  # seconds that the client would have waited between them
 
     @property
     def url(self) -> str:
@@ -41,6 +43,12 @@ class Hub(ThreadingHTTPServer):
 
     def asked(self, method: str, file: str) -> list[str | None]:
         return [span for how, what, span in self.seen if (how, what) == (method, file)]
+
+    def was_told_soon(self, requests: int | None = None) -> bool:
+        """Say whether the client gave up in time; counted, since a clock would measure the load."""
+        asked = len(self.seen) if requests is None else requests
+        print(f"{asked} requests, pauses of {sum(self.pauses):.1f} s in all")  # where a test fails
+        return asked <= REQUESTS and sum(self.pauses) <= PAUSES
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -167,11 +175,11 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
     # The client counts what came by blocks of 10 MB; the test's files are smaller than one.
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1024)
-    # It tries again for half a minute, with pauses that a test need not sit through.
-    hasty = SimpleNamespace(sleep=lambda seconds: time.sleep(seconds / 100))
+    running = Hub()
+    # It tries again for half a minute, with pauses that are only written down.
+    hasty = SimpleNamespace(sleep=running.pauses.append)
     for module in ("file_download", "utils._http"):
         monkeypatch.setattr(f"huggingface_hub.{module}.time", hasty, raising=False)
-    running = Hub()
     monkeypatch.setenv("HF_ENDPOINT", running.url)
     thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -179,6 +187,16 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     running.shutdown()
     running.server_close()
     thread.join()
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Point the hub's client to an address where nobody answers, and nobody can begin to."""
+    with socket.socket() as taken:  # bound, but not listened to
+        taken.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        yield address
 
 
 @pytest.fixture

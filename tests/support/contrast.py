@@ -1,0 +1,89 @@
+"""What axe finds wrong with a page; for contrast it looks at one text of each look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["mark_looks", "violations"]
+
+MARK = "data-look"
+# Marks the first and the last text in sight of each look. A look is what contrast depends on: the
+# color, size and weight of the letters, and color, picture and opacity of all that lies behind.
+MARK_LOOKS = """([within, mark]) => {
+  const seen = new Map(), behind = new Map();
+  const below = node => {
+    if (!node) return '';
+    if (!behind.has(node)) {
+      const {backgroundColor, backgroundImage, opacity, filter} = getComputedStyle(node);
+      const own = /, 0\\)$/.test(backgroundColor) ? '' : backgroundColor;
+      const picture = backgroundImage === 'none' ? '' : backgroundImage;
+      const veil = opacity === '1' ? '' : opacity;
+      const change = filter === 'none' ? '' : filter;
+      const layer = [own, picture, veil, change].filter(Boolean).join(' ');
+      behind.set(node, below(node.parentElement) + (layer && '/' + layer));
+    }
+    return behind.get(node);
+  };
+  document.querySelectorAll(`[${mark}]`).forEach(node => node.removeAttribute(mark));
+  for (const node of document.querySelector(within).querySelectorAll('*')) {
+    const text = node.matches('input, textarea, select, button')
+      || Array.from(node.childNodes).some(one => one.nodeType === 3 && one.data.trim());
+    if (!text || node.matches('script, style, noscript') || !node.checkVisibility()) continue;
+    const {color, fill, fontSize, fontWeight, textShadow} = getComputedStyle(node);
+    const letters = [color, node.closest('svg') ? fill : '', fontSize, fontWeight, textShadow];
+    const look = letters.join('|') + below(node);
+    seen.set(look, [(seen.get(look) || [node])[0], node]);
+  }
+  for (const ends of seen.values()) for (const node of ends) node.setAttribute(mark, '');
+  return seen.size;
+}"""
+
+
+def mark_looks(page: Any, within: str = "body") -> int:
+    """Mark the first and the last text of each look; return how many looks there are."""
+    return int(page.evaluate(MARK_LOOKS, [within, MARK]))
+
+
+def violations(
+    page: Any,
+    axe: Any,
+    within: str = "body",
+    *,
+    colors: bool,
+    others: bool,
+    every: bool,
+    alike: str = "",
+) -> Iterator[str]:
+    """Yield in words what axe calls serious or critical in a part of a page.
+
+    Parameters
+    ----------
+    page, axe
+        The page, and the tool.
+    within : str
+        Selector of the part.
+    colors : bool
+        Look at the contrast of texts.
+    others : bool
+        Look at all other rules.
+    every : bool
+        Look at the contrast of every text, not only at two of each look.
+    alike : str
+        Selector of what need not be looked at even then.
+    """
+    runs: list[tuple[Any, dict[str, Any]]] = []
+    if colors:
+        place: Any = {"include": [[within]]} | ({"exclude": [[alike]]} if alike else {})
+        if not every:
+            assert mark_looks(page, within), "no text is in sight"
+            place = {"include": [[f"{within} [{MARK}]"]]}
+        runs.append((place, {"runOnly": ["color-contrast"]}))
+    if others:
+        runs.append((within, {"rules": {"color-contrast": {"enabled": False}}}))
+    for place, rules in runs:
+        # A page in a file may not fetch its style sheets again, so axe must not try.
+        options = {"resultTypes": ["violations"], "preload": False, **rules}
+        for rule in axe.run(page, context=place, options=options).response["violations"]:
+            if rule["impact"] in ("serious", "critical"):
+                yield from (f"axe, {rule['id']}: {node['html'][:200]}" for node in rule["nodes"])
