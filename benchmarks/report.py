@@ -121,6 +121,34 @@ def try_it(result: Result) -> str:
     return text + f"{result['browser']}; " + machine(result)
 
 
+def playground(result: Result) -> str:
+    rows = [
+        [
+            f"{row['frames_per_second']:.0f}",
+            f"{row['cpu_milliseconds']:.1f}",
+            goal(row),
+        ]
+        for row in result["rows"]
+    ]
+    text = table(["frames a second", "CPU ms for each", "goal, CPU ms"], rows)
+    return text + f"\n\n{result['browser']}; " + machine(result)
+
+
+def first_figure(result: Result) -> str:
+    rows = [
+        [
+            "the opening page" if row["page"] == "intro" else f"chapter {int(row['page'][:2])}",
+            f"{row['before_milliseconds']:,}",
+            f"{row['milliseconds']:,}",
+            f"{row['ratio']:.2f}",
+            goal(row),
+        ]
+        for row in result["rows"]
+    ]
+    text = table(["page", "before, ms", "now, ms", "ratio", "goal"], rows)
+    return text + f"\n\n{result['browser']}; " + machine(result)
+
+
 TABLES: dict[str, Callable[[Result], str]] = {
     "flow": flow,
     "encode": encode,
@@ -128,6 +156,8 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "mapped": mapped,
     "pretraining": pretraining,
     "try_it": try_it,
+    "playground": playground,
+    "first_figure": first_figure,
 }
 
 

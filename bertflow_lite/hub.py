@@ -14,6 +14,7 @@ from typing import Any
 __all__ = ["hub_file", "hub_model"]
 
 _WAIT = 5.0  # seconds for the hub's first answer
+_REACH = 2.5  # seconds to reach one of its addresses, of which it has several
 # What a model is made of, all at the top of its repository: no code, no weights for other
 # frameworks, no second copy of the weights.
 _TEXTS = ["*.json", "vocab.txt", "merges.txt", "dict.txt", "bpe.codes", "*.model", "*.spm"]
@@ -65,6 +66,8 @@ def _ask(
 
     home = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
     options |= {"repo_id": page.removeprefix("datasets/"), "local_files_only": not download}
+    unreached = _unreached(home) if download else None
+    options["local_files_only"] |= unreached is not None  # what was fetched before will do
     quiet = not (progress or utils.are_progress_bars_disabled())
     if quiet:
         utils.disable_progress_bars()
@@ -80,7 +83,7 @@ def _ask(
             ) from error
         # The client wraps some errors into one that only says "could not find it in the cache".
         wrapped = isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__
-        cause = error.__cause__ if wrapped else error
+        cause = unreached or (error.__cause__ if wrapped else error)
         status = getattr(getattr(cause, "response", None), "status_code", None)
         # The hub answers 401 for a name that it does not know: it may be a private one.
         unknown = isinstance(cause, errors.RepositoryNotFoundError | errors.HFValidationError)
@@ -101,3 +104,18 @@ def _ask(
     finally:
         if quiet:
             utils.enable_progress_bars()
+
+
+def _unreached(home: str) -> Exception | None:
+    """Knock once, and say what went wrong if there is no way to the hub.
+
+    The client itself tries again for up to 40 seconds before it says that there is no network.
+    """
+    from huggingface_hub.utils import get_session
+
+    try:
+        get_session().head(home, timeout=_REACH)
+    except Exception as error:  # of the client's HTTP library, which has changed before
+        # Whoever is slow to answer was reached.
+        return None if "ReadTimeout" in type(error).__name__ else error
+    return None

@@ -35,6 +35,8 @@ PLAYGROUND = (
     *("random", "layers", "network", "model", "train", "points"),
     *("state", "drawing", "pictures", "playground"),
 )
+ICONS = re.compile(r'<script src="([^"]*/fontawesome\.js[^"]*)"></script>')
+LATER = '<script data-later="'
 PLOTLY_ADDRESS = re.compile(r"https://cdn\.plot\.ly/[\w.-]*")
 
 
@@ -128,11 +130,24 @@ def draw_when_near(
     scripts = context["script_files"]
     if not any(_name(file).endswith("plotly.min.js") for file in scripts):
         return
-    attributes = {}
-    for file in [file for file in scripts if "mathjax/" in _name(file)]:
-        attributes["data-mathjax"] = context["pathto"](_name(file), 1)
-        scripts.remove(file)
+    later = [file for file in scripts if "mathjax/" in _name(file)]
+    scripts[:] = [file for file in scripts if file not in later]
+    attributes: dict[str, Any] = {
+        "data-later": " ".join(context["pathto"](_name(file), 1) for file in later)
+    }
     app.add_js_file("figures_near.js", priority=400, **attributes)
+
+
+def bring_icons_later(app: Sphinx, error: Exception | None) -> None:
+    """Let the icons wait as well: 1.5 MB, for which the theme's own template asks, not a page."""
+    if error is not None or app.builder.format != "html":
+        return
+    for page in (Path(app.outdir) / "book").glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        icons = ICONS.search(text)
+        if icons is not None and LATER in text:
+            text = text.replace(icons[0], "", 1).replace(LATER, f"{LATER}{icons[1]} ", 1)
+            page.write_text(text, encoding="utf-8")
 
 
 def _name(script: Any) -> str:
@@ -151,4 +166,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", copy_libraries)
     app.connect("html-page-context", prepare_page, priority=400)
     app.connect("html-page-context", draw_when_near, priority=900)  # after MathJax was added
+    app.connect("build-finished", bring_icons_later)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

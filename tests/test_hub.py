@@ -20,7 +20,7 @@ from bertflow_lite.datasets.nli import HUB_PARTS, load_nli_pairs, load_nli_sente
 from bertflow_lite.datasets.qnli import QNLI_FILES, load_qnli
 from bertflow_lite.datasets.source import HubFile
 from bertflow_lite.encoders.models import load_model
-from bertflow_lite.hub import hub_model
+from bertflow_lite.hub import hub_file, hub_model
 
 __all__ = ["nowhere", "stand_in", "tiny"]  # fixtures
 
@@ -205,7 +205,42 @@ def test_a_failure_in_the_middle_is_told_as_soon(tiny: Hub, tmp_path: Path, stat
 def test_no_network(tiny: Hub, nowhere: str) -> None:
     with pytest.raises(ConnectionError, match=r"could not be fetched.*network.*folder"):
         load_model(TINY, download=True)
-    assert tiny.was_told_soon()
+    assert tiny.pauses == []  # the client would try five times more, after 23 seconds in all
+
+
+@pytest.mark.parametrize("what", ["model", "data"])
+def test_a_hub_that_cannot_be_reached_is_asked_once(
+    tiny: Hub, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Somebody lets connections in and never answers, or breaks off, or takes none."""
+    import httpx2 as client
+
+    asked: list[tuple[str, float]] = []
+
+    def unreachable(self: object, method: str, url: str, **options: float) -> None:
+        asked.append((str(url), options["timeout"]))
+        raise client.ConnectTimeout("timed out")
+
+    monkeypatch.setattr(client.Client, "request", unreachable)
+    with pytest.raises(ConnectionError, match=r"timed out. Check the network"):
+        load_model(TINY, download=True) if what == "model" else hub_file(
+            "nyu-mll/glue", "some.parquet", download=True
+        )
+    ((url, most),) = asked  # the hub has up to four addresses, and each is given so long
+    assert url == tiny.url and 4 * most <= 10
+
+
+def test_a_hub_that_is_slow_to_answer_is_asked_all_the_same(
+    tiny: Hub, monkeypatch: pytest.MonkeyPatch, tiny_bert_folder: Path
+) -> None:
+    import httpx2 as client
+
+    def slow(self: object, url: str, **options: float) -> None:
+        raise client.ReadTimeout("timed out")
+
+    monkeypatch.setattr(client.Client, "head", slow)
+    loaded = load_model(TINY, device="cpu", download=True)
+    assert loaded.fingerprint == load_model(tiny_bert_folder, device="cpu").fingerprint
 
 
 def test_a_model_that_was_fetched_needs_no_network(

@@ -258,6 +258,10 @@ def export(
     layers: Layers = None,
     device: common.Device = None,
     download: common.Download = False,
+    workers: Annotated[
+        bool,
+        typer.Option("--workers", help="Let several layers work in worker processes too; slower."),
+    ] = False,
 ) -> None:
     """Write encoder, layers and calibrator as one sentence-transformers model."""
     with clear_errors():
@@ -269,7 +273,9 @@ def export(
         pipe = Pipeline(calibrator, model, layers, None, device, None, download)
         if not hasattr(pipe.encoder, "model"):
             raise ValueError("word vectors have no sentence-transformers form here.")
-        whole = to_sentence_transformer(pipe.encoder, pipe.layers, pipe.calibrator, pipe.weights)
+        whole = to_sentence_transformer(
+            pipe.encoder, pipe.layers, pipe.calibrator, pipe.weights, workers=workers
+        )
         with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
             whole.save(f"{scratch}/model")
             if out.exists():

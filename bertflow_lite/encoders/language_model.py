@@ -22,7 +22,7 @@ from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.folder import read_model
 from bertflow_lite.encoders.models import load_model, model_folder
 from bertflow_lite.encoders.pooling import pad_tokens
-from bertflow_lite.encoders.trial import stated_limit
+from bertflow_lite.encoders.trial import positions_watched, stated_limit
 from bertflow_lite.text import check_sentences
 
 __all__ = ["LanguageModel", "Prediction", "fill_mask", "load_language_model"]
@@ -218,7 +218,8 @@ def fill_mask(lm: LanguageModel, sentences: Sequence[str], *, k: int = 5) -> lis
     if not texts:
         return []
     rows = [tuple(row) for row in lm.tokenizer(texts, verbose=False)["input_ids"]]
-    places = {row: _masks(lm, i, texts[i], row) for i, row in enumerate(rows)}
+    most = _most_tokens(lm)
+    places = {row: _masks(lm, i, texts[i], row, most) for i, row in enumerate(rows)}
     found: dict[tuple[int, ...], list[list[Prediction]]] = {}
     for batch in token_batches(sorted(places, key=len)):
         states = head_inputs(lm, batch)
@@ -229,9 +230,20 @@ def fill_mask(lm: LanguageModel, sentences: Sequence[str], *, k: int = 5) -> lis
     return [guess for row in rows for guess in found[row]]
 
 
-def _masks(lm: LanguageModel, number: int, text: str, row: tuple[int, ...]) -> list[int]:
+def _most_tokens(lm: LanguageModel) -> int | None:
+    """Give the tokens that a sentence may have: RoBERTa and its like take two fewer than stated."""
+    stated = stated_limit(lm.model, lm.tokenizer)
+    row = (int(lm.tokenizer.mask_token_id),) * min(6, stated or 6)
+    with positions_watched(lm.model, len(row)) as tables:
+        head_inputs(lm, [row])
+    limits = [limit for limit in (stated, *tables) if limit]
+    return min(limits, default=None)
+
+
+def _masks(
+    lm: LanguageModel, number: int, text: str, row: tuple[int, ...], most: int | None
+) -> list[int]:
     """Give the positions of the masks, or say what is wrong with the sentence."""
-    most = stated_limit(lm.model, lm.tokenizer)
     if most is not None and len(row) > most:
         raise ValueError(
             f"sentence {number} has {len(row)} tokens; {lm.name!r} takes {most} at most. Cut it."

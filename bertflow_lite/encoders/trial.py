@@ -8,8 +8,9 @@ length, together and each alone, show it in a moment.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,14 @@ from torch import Tensor, nn
 
 from bertflow_lite.encoders.pooling import pad_tokens, pool
 
-__all__ = ["Trial", "all_states", "padding_token", "stated_limit", "try_model"]
+__all__ = [
+    "Trial",
+    "all_states",
+    "padding_token",
+    "positions_watched",
+    "stated_limit",
+    "try_model",
+]
 
 SHORT = "It rained."
 LONG = "A man who had played the guitar all day put it on a chair, and the dog sat down beside it."
@@ -80,20 +88,17 @@ def _try(name: str, model: Any, tokenizer: Any) -> Trial:
             f"the tokenizer of {name!r} gives {len(rows[0])} and {len(rows[1])} tokens for a short "
             f"and a long sentence, of at most {most}: it cuts off or does not know what it reads."
         )
-    tables: list[int] = []
-    hooks = [
-        module.register_forward_pre_hook(_watch(len(rows[1]), tables))
-        for module in model.modules()
-        if isinstance(module, nn.Embedding)
-    ]
-    try:
+    with positions_watched(model, len(rows[1])) as tables:
         alone = [_run(kind, model, tokenizer, [row]) for row in rows]
-    finally:
-        for hook in hooks:
-            hook.remove()
     for row, (states, _) in zip(rows, alone, strict=True):
         dim = states[-1].shape[-1]
         for index, state in enumerate(states):
+            if state.ndim == 3 and state.shape[1] != len(row):
+                raise ValueError(
+                    f"{kind} cannot be used: it joins or splits tokens on their way through it. "
+                    f"Its hidden state {index} has {state.shape[1]} vectors for {len(row)} tokens, "
+                    "and each state must have one for each token, whatever layers are asked for."
+                )
             if tuple(state.shape) != (1, len(row), dim):
                 raise ValueError(
                     f"{kind} cannot be used: its hidden state {index} has the shape "
@@ -179,6 +184,34 @@ def stated_limit(model: Any, tokenizer: Any) -> int | None:
     stated = (getattr(config, "max_position_embeddings", None), tokenizer.model_max_length)
     limits = [int(limit) for limit in stated if isinstance(limit, int) and 0 < limit < 10**9]
     return min(limits) if limits else None
+
+
+@contextlib.contextmanager
+def positions_watched(model: Any, length: int) -> Iterator[list[int]]:
+    """Note, while a row of so many tokens runs through a model, how many its tables would take.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+    length : int
+        Five tokens at least.
+
+    Yields
+    ------
+    list of int
+        Is filled: a number for each table of positions.
+    """
+    tables: list[int] = []
+    hooks = [
+        module.register_forward_pre_hook(_watch(length, tables))
+        for module in model.modules()
+        if isinstance(module, nn.Embedding)
+    ]
+    try:
+        yield tables
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _watch(length: int, tables: list[int]) -> Any:

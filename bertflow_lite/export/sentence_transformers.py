@@ -8,10 +8,8 @@ even without this package.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import tempfile
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +35,8 @@ def to_sentence_transformer(
     layers: LayersArgument = "last2avg",
     calibrator: Any | None = None,
     weights: TokenWeights | None = None,
+    *,
+    workers: bool = False,
 ) -> SentenceTransformer:
     """Build a sentence-transformers model that gives the same vectors as our pipeline.
 
@@ -52,14 +52,15 @@ def to_sentence_transformer(
     weights : TokenWeights, optional
         What each token counts in the mean; it becomes sentence-transformers' own ``WordWeights``,
         which stands before the mean.  A pipeline says it itself.
+    workers : bool, default False
+        Whether a saved copy of a choice of several layers must run in worker processes too, where
+        transformers records no hidden states (see Notes).
 
     Returns
     -------
     SentenceTransformer
-        On the encoder's device, comparing by cosine.  One layer may be used in worker processes
-        (``encode(..., device=["cpu", "cpu"])``).  A choice of several needs all hidden states,
-        which transformers records only in the process that loaded the model: a worker refuses,
-        by a KeyError for ``token_embeddings``.
+        On the encoder's device, comparing by cosine.  It can be sent to worker processes
+        (``encode(..., device=["cpu", "cpu"])``, pickle, joblib).
 
     Raises
     ------
@@ -67,6 +68,15 @@ def to_sentence_transformer(
         If sentence-transformers 6 or later is not installed; if the encoder is no transformer, or
         one that sentence-transformers runs otherwise (which is tried on two sentences); if the
         calibrator is not fitted, or of another width.
+
+    Notes
+    -----
+    A choice of several layers needs hidden states, which transformers records only in the process
+    that loaded the model.  What is returned here brings them along; what is loaded from the folder
+    where it was saved does not, and its workers stop with ``KeyError: 'token_embeddings'``.  With
+    ``workers=True`` nothing is recorded: the model runs once for each layer of the choice, up to
+    that layer.  The vectors are the same, and so is the work of one layer; "first-last" costs one
+    block more, "last2avg" nearly twice as many, in time and in size.
 
     Examples
     --------
@@ -79,7 +89,6 @@ def to_sentence_transformer(
     (1, 16)
     """
     try:
-        from sentence_transformers import SentenceTransformer
         from sentence_transformers.base.modules import Module  # noqa: F401
     except ImportError as error:
         raise ImportError(
@@ -87,6 +96,7 @@ def to_sentence_transformer(
             "pip install 'sentence-transformers>=6'"
         ) from error
     from bertflow_lite.export.dense import dense_modules
+    from bertflow_lite.export.exported import SentenceTransformer
     from bertflow_lite.export.pipeline import calibrators_of
 
     if isinstance(encoder, Pipeline) and isinstance(encoder.steps[0][1], SentenceEncoder):
@@ -103,7 +113,7 @@ def to_sentence_transformer(
             f"{encoder!r} is no transformer; only transformers become a SentenceTransformer here."
         )
     choice = resolve_layers(layers, encoder.n_layers + 1)
-    modules = _encoder_modules(encoder, choice, weights)
+    modules = _encoder_modules(encoder, choice, weights, workers)
     if calibrator is not None:
         width = int(calibrators_of(calibrator)[0].n_features_in_)
         if width != encoder.dim:
@@ -118,7 +128,7 @@ def to_sentence_transformer(
 
 
 def _encoder_modules(
-    encoder: Encoder, choice: LayerChoice, weights: TokenWeights | None
+    encoder: Encoder, choice: LayerChoice, weights: TokenWeights | None, workers: bool
 ) -> list[nn.Module]:
     """Give modules that make the same vectors from sentences, or say why there are none."""
     from sentence_transformers import SentenceTransformer
@@ -129,17 +139,22 @@ def _encoder_modules(
         raise ValueError(
             f"{what}: padding changes its vectors, and sentence-transformers pads its batches."
         )
-    pooling = Pooling(encoder.dim, choice.pooling)
     asked = "cls" if choice.pooling == "cls" else choice.indices
     expected = encoder.encode([SHORT, LONG], asked, weights=weights)
     failed: object = "it gives other vectors there"
-    for model in _shorter(encoder, choice):
+    for make in (_repeated,) if workers else (_repeated_once, _recorded):
         try:
-            modules = [_transformer(encoder, model), pooling]
+            modules = make(encoder, choice)
             if weights is not None:
-                modules.insert(1, _word_weights(encoder, weights))
-            if model is None:
-                modules.insert(1, _average(encoder, choice))
+                modules = [
+                    part
+                    for module in modules
+                    for part in (
+                        (_word_weights(encoder, weights), module)
+                        if isinstance(module, Pooling)
+                        else (module,)
+                    )
+                ]
             found = SentenceTransformer(modules=modules, device=str(encoder.device)).encode(
                 [SHORT, LONG], show_progress_bar=False
             )
@@ -148,42 +163,70 @@ def _encoder_modules(
             continue
         if np.allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max()):
             return modules
+    if workers:
+        what += " with workers=True"
+        failed = (
+            f"with fewer blocks it does not end in the hidden states of layers {choice.label!r}. "
+            "Without workers=True it may; or choose the last layer"
+        )
     raise ValueError(f"{what}: {failed}.")
 
 
-def _shorter(encoder: Encoder, choice: LayerChoice) -> Iterator[Any]:
-    """Give models whose last hidden state may be the one that is asked for, then None for all.
+def _repeated_once(encoder: Encoder, choice: LayerChoice) -> list[nn.Module]:
+    if len(set(choice.indices)) > 1:
+        raise ValueError("it gives no hidden states there")
+    return _repeated(encoder, choice)
 
-    Only where the hidden states need not be recorded do worker processes give them.  A model of
-    fewer blocks often ends in that state; in others a last normalization comes between.
+
+def _repeated(encoder: Encoder, choice: LayerChoice) -> list[nn.Module]:
+    """Run the model up to each layer of the choice, and average what is pooled.
+
+    The one place of a features dictionary that a `Pooling` puts beside its own result is that for
+    a [CLS] vector: there the sum so far goes along.
     """
-    index = min(choice.indices)
-    if index == max(choice.indices) == encoder.n_layers:
-        yield encoder.model
-    elif index == max(choice.indices):
-        config = copy.deepcopy(encoder.model.config)
-        config.num_hidden_layers = index
-        with contextlib.suppress(Exception), torch.random.fork_rng(devices=[]):
-            model = type(encoder.model)(config).to(encoder.model.dtype)
-            if not model.load_state_dict(encoder.model.state_dict(), strict=False).missing_keys:
-                yield model
-    yield None
+    from sentence_transformers.base.modules import Dense
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    indices = sorted(set(choice.indices))
+    if len(indices) == 1:
+        return [_transformer(encoder, indices[0]), Pooling(encoder.dim, choice.pooling)]
+    modules: list[nn.Module] = []
+    for index in indices:
+        share = torch.eye(encoder.dim) * (choice.indices.count(index) / len(choice.indices))
+        if modules:
+            pooling = Pooling(encoder.dim, ("cls", choice.pooling))
+            share = torch.cat([torch.eye(encoder.dim), share], dim=1)
+        else:
+            pooling = Pooling(encoder.dim, choice.pooling)
+        dense = Dense(
+            share.shape[1],
+            encoder.dim,
+            bias=False,
+            activation_function=nn.Identity(),
+            init_weight=share,
+            module_output_name="sentence_embedding"
+            if index == indices[-1]
+            else "cls_token_embeddings",
+        )
+        modules += [_transformer(encoder, index), pooling, dense.requires_grad_(False)]
+    return modules
 
 
-def _average(encoder: Encoder, choice: LayerChoice) -> nn.Module:
-    """Average hidden states, by a module that sentence-transformers has."""
-    from sentence_transformers.sentence_transformer.modules import WeightedLayerPooling
+def _recorded(encoder: Encoder, choice: LayerChoice) -> list[nn.Module]:
+    """Run the model once and average the hidden states that transformers records."""
+    from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling
 
     first = min(choice.indices)
     weights = torch.zeros(encoder.n_layers + 1 - first)
     for index in choice.indices:
         weights[index - first] += 1
-    return WeightedLayerPooling(
+    average = WeightedLayerPooling(
         encoder.dim,
         num_hidden_layers=encoder.n_layers,
         layer_start=first,
         layer_weights=nn.Parameter(weights, requires_grad=False),
     )
+    return [_transformer(encoder, None), average, Pooling(encoder.dim, choice.pooling)]
 
 
 def _word_weights(encoder: Encoder, weights: TokenWeights) -> nn.Module:
@@ -204,13 +247,31 @@ def _word_weights(encoder: Encoder, weights: TokenWeights) -> nn.Module:
     return module.requires_grad_(False)
 
 
-def _transformer(encoder: Encoder, model: Any | None) -> nn.Module:
-    """Copy a model into a module that gives its last hidden state; for None, the encoder's all."""
+def _up_to(encoder: Encoder, index: int) -> Any:
+    """Give a model whose last hidden state may be the one of that index.
+
+    A model of fewer blocks often ends in that state; in others a last normalization comes between.
+    """
+    if index == encoder.n_layers:
+        return encoder.model
+    config = copy.deepcopy(encoder.model.config)
+    config.num_hidden_layers = index
+    with torch.random.fork_rng(devices=[]):
+        model = type(encoder.model)(config).to(encoder.model.dtype)
+    missing = model.load_state_dict(encoder.model.state_dict(), strict=False).missing_keys
+    if missing:
+        raise ValueError(f"a shorter one has other weights ({missing[0]})")
+    return model
+
+
+def _transformer(encoder: Encoder, index: int | None) -> nn.Module:
+    """Copy the model, up to a hidden state, into a module that gives it; for None, all of them."""
     from sentence_transformers.base.modules import Transformer
 
+    model = encoder.model if index is None else _up_to(encoder, index)
     local = {"local_files_only": True, "trust_remote_code": False}
     with tempfile.TemporaryDirectory() as scratch:
-        (model or encoder.model).save_pretrained(scratch)
+        model.save_pretrained(scratch)
         encoder.tokenizer.save_pretrained(scratch)
         module = Transformer(
             scratch,
@@ -219,11 +280,11 @@ def _transformer(encoder: Encoder, model: Any | None) -> nn.Module:
                 "text": {"method": "forward", "method_output_name": "last_hidden_state"}
             },
             # Where all states are averaged, the last shall not stand in for the average.
-            module_output_name="last_hidden_state" if model is None else "token_embeddings",
+            module_output_name="last_hidden_state" if index is None else "token_embeddings",
             max_seq_length=encoder.max_length,
             unpad_inputs=False,
             model_kwargs={"dtype": encoder.model.dtype, **local},
-            config_kwargs={"output_hidden_states": model is None, **local},
+            config_kwargs={"output_hidden_states": index is None, **local},
             processor_kwargs=local,
         )
     module.model.eval().requires_grad_(False)

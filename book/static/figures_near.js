@@ -54,13 +54,15 @@
     return Promise.all(waiting.slice().map(draw));
   }
 
-  // Formulas take a while to set: their library comes once the first figure can be seen.
-  const mathjax = document.currentScript.getAttribute("data-mathjax");
-  function bringMathJax() {
-    if (!mathjax) return;
-    const script = document.createElement("script");
-    script.src = mathjax;
-    document.head.appendChild(script);
+  // Icons and formulas take a while: their libraries come once the first figure can be seen.
+  const later = document.currentScript.getAttribute("data-later").split(" ").filter(Boolean);
+  function bringTheRest() {
+    later.splice(0).forEach(function (address) {
+      const script = document.createElement("script");
+      script.src = address;
+      script.async = false; // in their order
+      document.head.appendChild(script);
+    });
   }
 
   // The library's own tag says when it has come, or that it will not.
@@ -71,7 +73,7 @@
     answer(true);
     const first = waiting.find(function (item) { return item.near; });
     if (first) draw(first);
-    setTimeout(bringMathJax);
+    setTimeout(bringTheRest);
     setTimeout(watch);
   }, true);
   document.addEventListener("error", function (event) {
@@ -80,7 +82,7 @@
       item.box.textContent = item.box.parentNode.getAttribute("aria-label");
     });
     answer(false);
-    bringMathJax();
+    bringTheRest();
   }, true);
   window.addEventListener("beforeprint", drawAll);
 

@@ -152,10 +152,11 @@ def test_mistakes_are_one_line_and_exit_code_1(own, monkeypatch, args, words):
     assert not (own / "x.safetensors").exists()
 
 
-def test_export_loads_in_sentence_transformers(own, tmp_path):
+@pytest.mark.parametrize("options", [(), ("--workers",)])
+def test_export_loads_in_sentence_transformers(own, tmp_path, options):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     out = tmp_path / "model"
-    result = run("export", own / "flow.safetensors", "--out", out)
+    result = run("export", own / "flow.safetensors", "--out", out, *options)
     assert result.exit_code == 0, result.output
     run(
         "encode",

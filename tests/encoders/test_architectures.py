@@ -142,12 +142,17 @@ def funnel(sizes: dict[str, int]) -> Any:
     )
 
 
+def canine(sizes: dict[str, int]) -> Any:
+    return hf.CanineModel(hf.CanineConfig(**sizes, num_hash_buckets=64, local_transformer_stride=8))
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [
         (lambda sizes: clip(), "CLIPModel.* no text model: beside tokens it wants pixel_values"),
         (vit, "ViTModel.* is no text model: it reads pixel_values, not the tokens"),
-        (funnel, r"FunnelModel.*hidden state \d has the shape .* needs a vector of one width"),
+        (funnel, r"FunnelModel.* joins or splits .* hidden state \d has \d+ vectors for \d+ tok"),
+        (canine, r"CanineModel.* joins or splits .* hidden state \d has \d+ vectors for \d+ tok"),
     ],
 )  # fmt: skip
 def test_what_gives_no_vector_for_each_token_is_refused(model, words, sizes, save, own_cache):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BertConfig,
@@ -129,6 +130,25 @@ def test_what_cannot_be_filled_is_said(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         fill_mask(lm, sentences, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pad", "most"),
+    [("Bert", 0, 12), ("Roberta", 0, 11), ("XLMRoberta", 1, 10), ("Camembert", 1, 10),
+     ("MPNet", 1, 10), ("Roberta", 3, 8)],
+)  # fmt: skip
+def test_positions_that_are_kept_for_padding_take_no_tokens(
+    tmp_path: Path, kind: str, pad: int, most: int
+) -> None:
+    """RoBERTa states 12 positions and numbers them from the one after its padding token's id."""
+    config = getattr(transformers, f"{kind}Config")
+    model = getattr(transformers, f"{kind}ForMaskedLM")(
+        config(vocab_size=len(WORDS) + 5, pad_token_id=pad, **SIZE)
+    )
+    lm = load_language_model(save(model, tmp_path), device="cpu")
+    assert len(fill_mask(lm, ["[MASK]" + " dog" * (most - 3)], k=1)) == 1
+    with pytest.raises(ValueError, match=f"has {most + 1} tokens; .* takes {most} at most"):
+        fill_mask(lm, ["[MASK]" + " dog" * (most - 2)])
 
 
 def test_a_causal_model_fills_no_masks(tmp_path: Path) -> None:

@@ -154,6 +154,69 @@ def test_prompts_and_similarity_come_back(tiny_bert: Encoder, sentences, tmp_pat
     assert_array_equal(again.encode(["sat"], prompt_name="query"), model.encode(["the cat sat"]))
 
 
+# ------------------------------------------------------------------------------ other processes
+
+
+@pytest.mark.parametrize("layers", ["first-last", "last2avg", "embeddings-last", (0, 1, 1), 1])
+def test_without_recorded_states_the_vectors_are_the_same(
+    tiny_bert: Encoder, sentences, tmp_path, layers
+):
+    raw = tiny_bert.encode(sentences, layers)
+    whitener = Whitener(5).fit(raw)
+    model = to_sentence_transformer(tiny_bert, layers, whitener, workers=True)
+    assert not any(getattr(part, "model", None) and part.model.config.output_hidden_states
+                   for part in model)  # fmt: skip
+    again = reload(model, tmp_path / "model")
+    assert_allclose(again.encode(sentences), whitener.transform(raw), rtol=0, atol=2e-5)
+
+
+def test_where_a_last_norm_comes_between_workers_are_refused(tiny_llama: Encoder):
+    with pytest.raises(ValueError, match=r"workers=True: with fewer blocks .* choose the last"):
+        to_sentence_transformer(tiny_llama, "last2avg", workers=True)
+    assert len(to_sentence_transformer(tiny_llama, "last", workers=True)) == 2
+
+
+def test_other_processes_give_the_same_vectors(
+    tiny_bert: Encoder, tiny_llama: Encoder, sentences, tmp_path
+):
+    from joblib.externals.loky.backend.reduction import dumps as dumps_by_loky
+
+    texts = [text for text in sentences if text]
+    copies = {}
+    for name, encoder in (("bert", tiny_bert), ("llama", tiny_llama)):
+        model = to_sentence_transformer(encoder, "last2avg")
+        model.encode(texts)  # transformers' hooks, which cannot be pickled, are there now
+        copies[f"pickle-{name}"] = pickle.dumps(model)
+        copies[f"loky-{name}"] = bytes(dumps_by_loky(model))
+    loaded = reload(to_sentence_transformer(tiny_bert, "last2avg", workers=True), tmp_path / "m")
+    loaded.encode(texts)
+    copies["saved-bert"] = pickle.dumps(loaded)
+    for name, copy in copies.items():
+        (tmp_path / f"{name}.pickle").write_bytes(copy)
+    code = """
+import pathlib, pickle, sys
+import numpy as np
+for path in pathlib.Path(sys.argv[1]).glob("*.pickle"):
+    model = pickle.loads(path.read_bytes())
+    np.save(path.with_suffix(".npy"), model.encode(eval(sys.argv[2])), allow_pickle=False)
+"""
+    subprocess.run([sys.executable, "-c", code, tmp_path, repr(texts)], check=True)
+    for name in copies:
+        encoder = tiny_llama if name.endswith("llama") else tiny_bert
+        found = np.load(tmp_path / f"{name}.npy")
+        assert_allclose(found, encoder.encode(texts, "last2avg"), rtol=0, atol=2e-5)
+
+
+def test_a_pool_of_sentence_transformers_gives_the_same_vectors(tiny_bert: Encoder, sentences):
+    model = to_sentence_transformer(tiny_bert, "last2avg")
+    pool = model.start_multi_process_pool(["cpu"])
+    try:
+        found = model.encode(sentences, pool=pool, chunk_size=9)
+    finally:
+        model.stop_multi_process_pool(pool)
+    assert_allclose(found, tiny_bert.encode(sentences, "last2avg"), rtol=0, atol=1e-5)
+
+
 # -------------------------------------------------------------------------- types and devices
 
 

@@ -167,10 +167,14 @@ def test_turns_are_taken_and_the_first_is_not_counted():
     assert set(times) == {"a", "b"} and all(value >= 0 for value in times.values())
 
 
-@pytest.mark.parametrize("name", ["flow", "encode", "memory", "mapped", "pretraining", "try_it"])
+@pytest.mark.parametrize(
+    "name",
+    ["flow", "encode", "memory", "mapped", "pretraining", "try_it", "playground", "first_figure"],
+)
 def test_the_page_shows_what_was_stored(name):
     import report
 
+    assert name in report.TABLES
     made = report.make_table(name)
     shown = report.between(name).findall(report.PAGE.read_text(encoding="utf-8"))
     assert len(shown) == 1, f"the page needs the markers of {name!r} once"
