@@ -5,8 +5,6 @@ A menu inside the figure chooses the table that is shown, so that it works witho
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,7 +21,6 @@ from bertflow_lite.figures.plots import (
     Look,
     looks_of,
     make_button,
-    series,
     switch_groups,
 )
 
@@ -32,7 +29,6 @@ __all__ = [
     "effect_dots",
     "likelihood_scatter",
     "mean_test_scores",
-    "nli_losses",
     "preset_dots",
     "score_explorer",
     "score_intervals",
@@ -462,40 +458,6 @@ def tuning_curves(
         draw(fig, replace(looks[name], dash=dash), *next(places), "%{y:.2f}", "lines")
     menu = [make_button(label, state(label)) for label in curves]
     return lay_out(fig, title, x_axis, axis, height=480, menu=menu)
-
-
-def nli_losses(
-    losses: Mapping[str, Sequence[tuple[int, float]]], title: str = "", smooth: int = 10
-) -> go.Figure:
-    """Draw the training loss of NLI fine-tuning over its steps, one line a run.
-
-    Parameters
-    ----------
-    losses : mapping of str to sequence of (int, float)
-        Run -> the curve of `NliHistory.loss`: step, mean cross-entropy since the point before.
-    title : str
-    smooth : int, default 10
-        Points of the curve that are averaged into one: single batches jump about.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-    """
-    if not losses or smooth < 1:
-        raise ValueError(f"needs at least one run and smooth >= 1, not {smooth}.")
-    fig = go.Figure()
-    for k, (name, curve) in enumerate(losses.items()):
-        # What is left at the end goes to the last mean: alone it would be a spike.
-        starts = [*range(0, max(len(curve) - smooth, 0) + 1, smooth), len(curve)]
-        parts = [curve[a:b] for a, b in itertools.pairwise(starts)]
-        steps = [int(part[-1][0]) for part in parts]
-        means = [round(sum(loss for _, loss in part) / len(part), 4) for part in parts]
-        look = replace(series(k, name), dash="solid" if k < 7 else "dot")
-        draw(fig, look, steps, means, "step %{x}: %{y:.3f}", "lines")
-    guessing = Look("guessing: ln 3", "", PALETTE["gray"], dash="dash")
-    last = max(max(trace.x) for trace in fig.data)
-    draw(fig, guessing, [0, last], [round(math.log(3), 4)] * 2, mode="lines")
-    return lay_out(fig, title, "step (16 pairs each)", "cross-entropy (nats)", height=440)
 
 
 _STARTS = {
