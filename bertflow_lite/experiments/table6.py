@@ -227,9 +227,12 @@ def format_table6(results: dict[str, Any], style: str = "simple") -> str:
         if name == "stsb":
             for row, label in _PAPER_ROWS.items():
                 distance, gold = paper["edit_distance"][row], paper["gold"][row]
-                lines.append(["(paper)", label, f"{distance:.2f}", "", "", f"{gold:.2f}", "", ""])
+                lines.append(
+                    ["(paper)", label, f"{distance:.2f}", *[""] * 3, f"{gold:.2f}", "", ""]
+                )
         for (layers, calibrator), rows in groups.items():
-            columns = ("edit_distance", "edit_distance_given_length", "length", "gold")
+            given = "edit_distance_given_length"
+            columns = ("edit_distance", given, f"{given}_and_gold", "length", "gold")
             lines.append(
                 [
                     layers,
@@ -238,7 +241,8 @@ def format_table6(results: dict[str, Any], style: str = "simple") -> str:
                     *(_cell([row["near"][c] for row in rows]) for c in ("edit_distance", "gold")),
                 ]
             )
-        headers = ["layers", "similarity", "edit distance", "at equal length", "length", "gold"]
+        headers = ["layers", "similarity", "edit distance", "at equal length"]
+        headers += ["at equal length and gold", "length", "gold"]
         headers += [f"distance <= {NEAR}: distance", "gold"]
         parts.append(
             f"{name} {result['split']}: {result['n_pairs']} pairs, {result['n_near']['words']} of "

@@ -5,14 +5,13 @@ A menu inside the figure chooses the table that is shown, so that it works witho
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from bertflow_lite.experiments.ablation import Effect
 from bertflow_lite.figures.drawing import draw, error_bars, lay_out, whiskers
@@ -22,7 +21,6 @@ from bertflow_lite.figures.plots import (
     Look,
     looks_of,
     make_button,
-    series,
     switch_groups,
     switch_views,
 )
@@ -62,6 +60,84 @@ def score_explorer(
     fig.update_xaxes(range=[min(values) - 2, max(values) + 2])
     fig.update_yaxes(categoryorder="array", categoryarray=sets[::-1])
     return lay_out(fig, title, axis, height=500, menu=menu, folded=True)
+
+
+def score_panels(
+    tables: Mapping[str, Mapping[str, Mapping[str, float]]],
+    title: str = "",
+    axis: str = "Spearman x 100",
+    *,
+    columns: int = 2,
+    lines: Mapping[str, float] | None = None,
+) -> go.Figure:
+    """Scores in small panels on one scale: a row for each set, one marker a method.
+
+    Where `score_explorer` shows one table at a time, this one shows all of them side by side.
+
+    Parameters
+    ----------
+    tables : mapping of str to mapping of str to mapping of str to float
+        Title of a panel -> method -> row -> score.  A method has one look in all panels.
+    title, axis : str
+        Title, and what the scores are; name the aggregation there.
+    columns : int, default 2
+        Panels beside each other.
+    lines : mapping of str to float, optional
+        Title of a panel -> where a dotted vertical line stands in it.
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+
+    Raises
+    ------
+    ValueError
+        If there is no score to draw, or no panel would fit beside another.
+    """
+    values = [v for table in tables.values() for by in table.values() for v in by.values()]
+    if not values:
+        raise ValueError("there is no score to draw: pass at least one table with one score.")
+    if columns < 1:
+        raise ValueError(f"columns is {columns}; give 1 or more panels beside each other.")
+    values += (lines or {}).values()
+    pad = 0.04 * (max(values) - min(values)) or 1.0
+    rows = list(dict.fromkeys(row for t in tables.values() for by in t.values() for row in by))
+    looks = looks_of(name for table in tables.values() for name in table)
+    columns = min(columns, len(tables))
+    lanes = -(-len(tables) // columns)
+    height = 60 + 28 * len(rows)  # of one panel, in pixels
+    fig = make_subplots(
+        lanes,
+        columns,
+        subplot_titles=list(tables),
+        shared_yaxes=True,
+        horizontal_spacing=0.05,
+        vertical_spacing=min(54 / (height * lanes), 1 / lanes),
+    )
+    joint = Look("", "", "rgba(128,128,128,0.4)")
+    named = set()  # a method's name stands in the legend once
+    for k, (label, table) in enumerate(tables.items()):
+        at: dict[str, Any] = {"row": k // columns + 1, "col": k % columns + 1}
+        for row in rows:
+            found = [by[row] for by in table.values() if row in by]
+            if found:
+                ends = [min(found), max(found)]
+                draw(fig, joint, ends, [row, row], mode="lines", width=2, showlegend=False, **at)
+        for name, by in table.items():
+            x = [round(value, 2) for value in by.values()]
+            group = {"legendgroup": name, "showlegend": name not in named}
+            draw(fig, looks[name], x, list(by), "%{y}: %{x:.1f}", size=10, **group, **at)
+            named.add(name)
+        if lines and label in lines:
+            dotted = {"dash": "dot", "color": PALETTE["gray"]}
+            fig.add_vline(x=round(lines[label], 2), line=dotted, **at)
+    fig.update_xaxes(range=[min(values) - pad, max(values) + pad])
+    fig.update_yaxes(categoryorder="array", categoryarray=rows[::-1])
+    lay_out(fig, title, height=170 + height * lanes)
+    fig.update_layout(margin_t=fig.layout.margin.t + 20)  # for the titles of the first panels
+    for k in range(columns):
+        fig.update_xaxes(title={"text": axis if k == 0 else ""}, row=lanes, col=k + 1)
+    return fig.update_annotations(font={"size": 13})
 
 
 def score_intervals(
@@ -309,31 +385,6 @@ def tuning_curves(
         draw(fig, replace(looks[name], dash=dash), None, None, "%{y:.2f}", "lines")
     menu = switch_views(fig, {label: state(label) for label in curves})
     return lay_out(fig, title, x_axis, "Spearman x 100, validation", height=480, menu=menu)
-
-
-def nli_losses(
-    losses: Mapping[str, Sequence[tuple[int, float]]], title: str = "", smooth: int = 10
-) -> go.Figure:
-    """Draw the training loss of NLI fine-tuning over its steps, one line a run.
-
-    ``losses``: run -> the curve of `NliHistory.loss`: step, mean cross-entropy since the point
-    before. ``smooth``: points of the curve that are averaged into one: single batches jump about.
-    """
-    if not losses or smooth < 1:
-        raise ValueError(f"needs at least one run and smooth >= 1, not {smooth}.")
-    fig = go.Figure()
-    for k, (name, curve) in enumerate(losses.items()):
-        # What is left at the end goes to the last mean: alone it would be a spike.
-        starts = [*range(0, max(len(curve) - smooth, 0) + 1, smooth), len(curve)]
-        parts = [curve[a:b] for a, b in itertools.pairwise(starts)]
-        steps = [int(part[-1][0]) for part in parts]
-        means = [round(sum(loss for _, loss in part) / len(part), 4) for part in parts]
-        look = replace(series(k, name), dash="solid" if k < 7 else "dot")
-        draw(fig, look, steps, means, "step %{x}: %{y:.3f}", "lines")
-    guessing = Look("guessing: ln 3", "", PALETTE["gray"], dash="dash")
-    last = max(max(trace.x) for trace in fig.data)
-    draw(fig, guessing, [0, last], [round(math.log(3), 4)] * 2, mode="lines")
-    return lay_out(fig, title, "step (16 pairs each)", "cross-entropy (nats)", height=440)
 
 
 _STARTS = {

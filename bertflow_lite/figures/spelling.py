@@ -1,96 +1,31 @@
-"""Figures about spelling and meaning: several encoders at once, and single pairs of sentences."""
+"""Figures about spelling and meaning: all pairs of a set, and single pairs of sentences."""
 
 from __future__ import annotations
 
 import html
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
-from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.figures.drawing import add_bars, draw, lay_out
 from bertflow_lite.figures.flows import choose, load_text
 from bertflow_lite.figures.plots import (
-    LOOKS,
     PALETTE,
     Look,
     looks_of,
     make_button,
     make_slider,
-    series,
     short_name,
 )
 from bertflow_lite.measures.similarity import Floats, as_values, rank_correlation
 from bertflow_lite.measures.spelling import NEAR
 
-_MEASURES = {"edit_distance": "as in the paper", "edit_distance_given_length": "at equal length"}
-_STATIONS = ("none", "whiten", "flow")  # of a path
-_PAPER = "BERT-base (paper)"
 _LINE = 44  # characters of a sentence on a line that a phone shows whole
 _GOLD = {"dash": "dot", "color": PALETTE["gray"]}
-
-
-def lexical_paths(
-    runs: Mapping[str, tuple[Mapping[str, Any], str]], *, data: str = "stsb", title: str = ""
-) -> go.Figure:
-    """Draw Table 6 for several encoders: a path from raw over whitening to flow for each.
-
-    ``runs``: label -> results of `table6.run_table6`, and a layer choice in them; at most four.
-    ``data``: a set that all runs have.
-
-    Correlation with edit distance (across) and with the gold score (up), means over seeds. Buttons:
-    the correlation as the paper takes it, and at equal length, which the paper does not have. The
-    dotted line is where the gold scores themselves stand.
-    """
-    if not 1 <= len(runs) <= 4:
-        raise ValueError(f"there are {len(runs)} runs; give 1 to 4 of them.")
-    fig = go.Figure()
-    across: dict[str, list[list[float | None]]] = {measure: [] for measure in _MEASURES}
-    gold: dict[str, float] = {}
-    for number, (label, (results, layers)) in enumerate(runs.items()):
-        rows = choose(results["sets"], data, "data")["rows"]
-        points = [
-            [r for r in rows if (r["calibrator"], r["layers"]) == (name, layers)]
-            for name in _STATIONS
-        ]
-        if not all(points):
-            raise ValueError(f"the run of {label!r} has no layers {layers!r}.")
-        scored = next(row for row in rows if row["calibrator"] == "gold")
-        for measure in _MEASURES:
-            across[measure].append([_mean(found, measure) for found in points])
-            gold[measure] = round(scored[measure]["estimate"], 2)
-        up = [_mean(found, "gold") for found in points]
-        look = replace(series(number, label), dash="solid")
-        _add_path(fig, look, across["edit_distance"][-1], up)
-    if data == "stsb":
-        paper, ends = load_paper_table(6), ("BERT-induced", "flow-induced")
-        # The paper has neither whitening nor equal length.
-        printed: dict[str, list[float | None]] = {
-            column: [paper[column][ends[0]], None, paper[column][ends[1]]]
-            for column in ("edit_distance", "gold")
-        }
-        look = replace(series(4, _PAPER), dash="dot")
-        _add_path(fig, look, printed["edit_distance"], printed["gold"])
-        across["edit_distance"].append(printed["edit_distance"])
-        across["edit_distance_given_length"].append([None] * 3)
-    for name in _STATIONS:  # what the symbols mean
-        meaning = replace(LOOKS[name], name=short_name(name), color=PALETTE["gray"])
-        draw(fig, meaning, [None], [None], size=11)
-        fig.data[-1].marker.line.update(width=2, color=meaning.color)
-    first = next(iter(_MEASURES))
-    fig.add_vline(x=gold[first], line=_GOLD)
-    menu = []
-    for measure, label in _MEASURES.items():
-        line = {"shapes[0].x0": gold[measure], "shapes[0].x1": gold[measure]}
-        moved = {"x": [*across[measure], *[[None]] * len(_STATIONS)]}
-        menu.append(make_button(label, moved, {**line, "xaxis.title.text": _axis(measure)}))
-    up_title = "Spearman x 100 with the gold score"
-    return lay_out(fig, title, _axis(first), up_title, height=560, menu=menu)
 
 
 def pair_ranks(
@@ -138,26 +73,6 @@ def pair_ranks(
     top = 30 + 20 * longest
     title = {"text": headings[0], "font": {"size": 14}}
     return fig.update_layout(title=title, margin_t=top, sliders=make_slider(steps, prefix="pair: "))
-
-
-def _add_path(
-    fig: go.Figure, look: Look, across: Sequence[float | None], up: Sequence[float | None]
-) -> None:
-    """Add a line from raw over whitening to flow."""
-    hover = "%{text}: with edit distance %{x:.1f}, with gold %{y:.1f}"
-    more: dict[str, Any] = {"text": list(map(short_name, _STATIONS)), "connectgaps": True}
-    draw(fig, look, list(across), list(up), hover, "lines+markers", size=11, width=1.5, **more)
-    marks = [LOOKS[name].mark for name in _STATIONS]
-    fig.data[-1].marker.update(symbol=marks, line={"width": 2, "color": look.color})
-
-
-def _mean(rows: Sequence[Mapping[str, Any]], measure: str) -> float:
-    return round(float(np.mean([row[measure]["estimate"] for row in rows])), 2)
-
-
-def _axis(measure: str) -> str:
-    more = "" if measure == "edit_distance" else f", {_MEASURES[measure]}"
-    return "Spearman x 100 with edit distance" + more
 
 
 def _wrap(text: str) -> list[str]:

@@ -28,9 +28,11 @@ from bertflow_lite.measures.similarity import as_rows, nearest, spearman
 
 __all__ = ["Diagnosis", "diagnose"]
 
-# Above this mean cosine of random sentences, the space counts as a cone.  Every untuned layer in
-# this project's stored runs lies above (0.33 to 0.99), the tuned last layer of minilm at 0.03.
-CONE = 0.2
+# Up to this mean cosine of random sentences, a space counts as spread out.  Every untuned layer of
+# this project's stored runs lies above (0.33 to 0.99), the tuned last layer of minilm at 0.03.  The
+# sign holds in one direction only: encoders tuned with a low temperature lie far above as well
+# (E5's model card says 0.7 to 1.0), and calibration need not help them.
+SPREAD_OUT = 0.2
 # Fewer sentences for each dimension than this, and two fits seldom agree.
 FEW = 3.0
 # Neighbors that two fits on different halves have in common, below which they are called unsteady.
@@ -194,16 +196,19 @@ def _shared_neighbors(a: Any, b: Any, rows: Any, top: int = 10) -> float:
 
 def _advise(m: dict[str, Any]) -> tuple[str, ...]:
     said = []
-    if m["mean_cosine"] > CONE:
+    if m["mean_cosine"] <= SPREAD_OUT:
         said.append(
-            f"The space is anisotropic: random sentences have a mean cosine of "
-            f"{m['mean_cosine']:.2f}. Spaces like this one usually gain from calibration."
+            f"The space is spread out already: random sentences have a mean cosine of "
+            f"{m['mean_cosine']:.2f}. Leave it as it is: encoders that were tuned to compare "
+            "sentences look like this, and calibration usually costs them some points."
         )
     else:
         said.append(
-            f"The space is spread out already: random sentences have a mean cosine of "
-            f"{m['mean_cosine']:.2f}. Encoders that were tuned to compare sentences look like "
-            "this, and calibration usually costs them some points."
+            f"Random sentences have a mean cosine of {m['mean_cosine']:.2f}. One cannot tell from "
+            "the space alone whether calibration helps: language models look like this, and so do "
+            "some encoders that were tuned to compare sentences. What tells is a hundred rated "
+            "pairs. Without them, see whether the model card speaks of such tuning, and try "
+            "weighting words by rarity first."
         )
     if m["loudest"] > 0.2:
         said.append(f"One dimension alone makes {100 * m['loudest']:.0f} % of that cosine.")

@@ -53,11 +53,15 @@ class LexicalScore:
     edit_distance_given_gold : Interval
         With edit distance at equal gold score (partial rank correlation): what the similarity
         owes to edits and not to meaning. The gold score's own is 0.
+    edit_distance_given_length_and_gold : Interval
+        With edit distance at equal length and equal gold score, both held at once: long pairs have
+        large distances, and lower or higher gold scores, so neither alone is enough.
     length : Interval
         With the number of words of the longer sentence.
     n_pairs : int
         Number of pairs.
-    edit_distance_change, edit_distance_given_length_change, gold_change : Interval or None
+    edit_distance_change, edit_distance_given_length_change : Interval or None
+    edit_distance_given_length_and_gold_change, gold_change : Interval or None
         The same minus those of the baseline, on the same resampled pairs.
     """
 
@@ -65,10 +69,12 @@ class LexicalScore:
     gold: Interval
     edit_distance_given_length: Interval
     edit_distance_given_gold: Interval
+    edit_distance_given_length_and_gold: Interval
     length: Interval
     n_pairs: int
     edit_distance_change: Interval | None = None
     edit_distance_given_length_change: Interval | None = None
+    edit_distance_given_length_and_gold_change: Interval | None = None
     gold_change: Interval | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -194,26 +200,32 @@ def _measures(columns: dict[str, Floats]) -> dict[str, Floats]:
     def correlate(a: str, b: str) -> Floats:
         return np.asarray(np.clip((unit[a] * unit[b]).sum(axis=-1), -1, 1))
 
-    def with_distance_given(similarity: str, held: str) -> Floats:
-        """Partial correlation, by the usual formula; 0 where the similarity is what is held."""
-        one, other = correlate(similarity, held), correlate("distance", held)
-        left = (1 - one**2) * (1 - other**2)
-        rest = correlate(similarity, "distance") - one * other
-        return np.divide(rest, np.sqrt(left), out=np.zeros_like(rest), where=~(left < 1e-12))
+    def given(one: str, other: str, *held: str) -> Floats:
+        """Partial correlation, by the usual recursion; 0 where one of the two is what is held."""
+        if not held:
+            return correlate(one, other)
+        *rest, last = held
+        first, second = given(one, last, *rest), given(other, last, *rest)
+        left = (1 - first**2) * (1 - second**2)
+        above = given(one, other, *rest) - first * second
+        found = np.divide(above, np.sqrt(left), out=np.zeros_like(above), where=~(left < 1e-12))
+        return np.asarray(np.clip(found, -1, 1))
+
+    def with_distance(similarity: str) -> dict[str, Floats]:
+        return {
+            "edit_distance": given(similarity, "distance"),
+            "edit_distance_given_length": given(similarity, "distance", "length"),
+            "edit_distance_given_length_and_gold": given(similarity, "distance", "length", "gold"),
+            "gold": correlate(similarity, "gold"),
+        }
 
     out = {
-        "edit_distance": correlate("similarity", "distance"),
-        "gold": correlate("similarity", "gold"),
-        "edit_distance_given_length": with_distance_given("similarity", "length"),
-        "edit_distance_given_gold": with_distance_given("similarity", "gold"),
+        **with_distance("similarity"),
+        "edit_distance_given_gold": given("similarity", "distance", "gold"),
         "length": correlate("similarity", "length"),
     }
     if "baseline" in columns:
-        raw = {
-            "edit_distance": correlate("baseline", "distance"),
-            "edit_distance_given_length": with_distance_given("baseline", "length"),
-            "gold": correlate("baseline", "gold"),
-        }
+        raw = with_distance("baseline")
         out |= {f"{name}_change": out[name] - values for name, values in raw.items()}
     return {name: 100 * values for name, values in out.items()}
 

@@ -6,64 +6,10 @@ import numpy as np
 import pytest
 
 import bertflow_lite as bf
-from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.scoring import format_results
 from bertflow_lite.figures import spelling as figures_lexical
 from bertflow_lite.figures.scores import mean_test_scores, preset_dots, score_lines
-from bertflow_lite.figures.spelling import draw_figure2, lexical_paths, pair_ranks
-
-
-@pytest.fixture(scope="module")
-def table6():
-    return {name: bf.load_run("table6", name)["results"] for name in ("minilm", "random-minilm")}
-
-
-def test_paths_go_from_raw_over_whitening_to_flow_in_both_measures(table6):
-    runs = {"one": (table6["minilm"], "4"), "two": (table6["random-minilm"], "last2avg")}
-    figure = lexical_paths(runs, title="title")
-    names = [trace.name for trace in figure.data]
-    assert names == ["one", "two", "BERT-base (paper)", "raw", "whitening", "flow"]
-    rows = table6["minilm"]["sets"]["stsb"]["rows"]
-
-    def mean(calibrator, measure):
-        found = [r for r in rows if (r["calibrator"], r["layers"]) == (calibrator, "4")]
-        assert len(found) == (3 if calibrator == "flow" else 1)
-        return np.mean([row[measure]["estimate"] for row in found])
-
-    order = ("none", "whiten", "flow")
-    assert figure.data[0].x == pytest.approx([mean(c, "edit_distance") for c in order], abs=0.006)
-    assert figure.data[0].y == pytest.approx([mean(c, "gold") for c in order], abs=0.006)
-    buttons = figure.layout.updatemenus[0].buttons
-    assert list(buttons[0].args[0]["x"][0]) == list(figure.data[0].x)
-    at_equal_length = [mean(c, "edit_distance_given_length") for c in order]
-    assert buttons[1].args[0]["x"][0] == pytest.approx(at_equal_length, abs=0.006)
-    # The paper's own: no whitening, and nothing at equal length.
-    paper = load_paper_table(6)
-    assert figure.data[2].x[0] == paper["edit_distance"]["BERT-induced"]
-    assert figure.data[2].x[2] == paper["edit_distance"]["flow-induced"]
-    assert figure.data[2].x[1] is None and buttons[1].args[0]["x"][2] == [None] * 3
-    # Every button sets every trace, and moves the line of the gold scores.
-    assert [len(button.args[0]["x"]) for button in buttons] == [len(figure.data)] * 2
-    gold = next(row for row in rows if row["calibrator"] == "gold")
-    assert figure.layout.shapes[0].x0 == pytest.approx(gold["edit_distance"]["estimate"], abs=0.01)
-    moved = buttons[1].args[1]["shapes[0].x0"]
-    assert moved == pytest.approx(gold["edit_distance_given_length"]["estimate"], abs=0.01)
-
-
-def test_paths_have_the_papers_row_on_its_own_set_only(table6):
-    figure = lexical_paths({"one": (table6["minilm"], "4")}, data="mini-sts")
-    assert len(figure.data) == 4
-    for button in figure.layout.updatemenus[0].buttons:
-        assert len(button.args[0]["x"]) == 4
-
-
-def test_paths_name_what_is_missing(table6):
-    with pytest.raises(ValueError, match="'one' has no layers '5'"):
-        lexical_paths({"one": (table6["minilm"], "5")})
-    with pytest.raises(ValueError, match="there are 0 runs"):
-        lexical_paths({})
-    with pytest.raises(ValueError, match="there are 5 runs"):
-        lexical_paths({str(k): (table6["minilm"], "4") for k in range(5)})
+from bertflow_lite.figures.spelling import draw_figure2, pair_ranks
 
 
 def test_pair_ranks_move_with_the_slider():

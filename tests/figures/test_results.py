@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import plotly.graph_objects as go
 import pytest
 
-from bertflow_lite.figures.scores import nli_losses, score_explorer, score_intervals, tuning_curves
+from bertflow_lite.figures.scores import (
+    score_explorer,
+    score_intervals,
+    score_panels,
+    tuning_curves,
+)
 
 TABLES = {
     "one": {"raw": {"a": 10.004, "b": 20.0}, "flow": {"a": 30.0}},
@@ -174,20 +177,29 @@ def test_curves_that_cannot_be_told_apart_are_refused(curves, levels, words) -> 
         tuning_curves(curves, levels, x_axis="k")
 
 
-# nli_losses
+def test_panels_show_every_score_once_on_one_scale():
+    figure = score_panels(TABLES, "title", "wmean", lines={"two": 15.0})
+    assert [note.text for note in figure.layout.annotations] == ["one", "two"]
+    marks = [trace for trace in figure.data if trace.mode == "markers"]
+    found = {(trace.xaxis, trace.name): dict(zip(trace.y, trace.x, strict=True)) for trace in marks}
+    assert found == {
+        ("x", "raw"): {"a": 10.0, "b": 20.0},
+        ("x", "flow"): {"a": 30.0},
+        ("x2", "raw"): {"a": 11.0, "b": 21.0},
+        ("x2", "whitened"): {"b": 41.0},
+    }
+    # A method stands in the legend once, and all panels have one scale that holds all scores.
+    named = [trace.name for trace in marks if trace.showlegend]
+    assert named == ["raw", "flow", "whitened"]
+    ranges = {figure.layout.xaxis.range, figure.layout.xaxis2.range}
+    assert len(ranges) == 1
+    low, high = ranges.pop()
+    assert low < 10 and high > 41
+    (line,) = figure.layout.shapes
+    assert (line.x0, line.xref) == (15.0, "x2")
 
 
-def test_losses_are_means_over_a_few_points_and_guessing_is_ln_3() -> None:
-    curve = [(10 * (i + 1), float(i)) for i in range(5)]
-    run, guessing = nli_losses({"run": curve}, smooth=2).data
-    assert (*run.x,) == (20, 50)  # no mean of a single point at the end
-    assert (*run.y,) == (0.5, 3.0)
-    assert set(guessing.y) == {round(math.log(3), 4)} and guessing.x[1] == 50
-    assert (*nli_losses({"run": curve}, smooth=1).data[0].y,) == (0, 1, 2, 3, 4)
-    assert (*nli_losses({"run": curve}, smooth=9).data[0].y,) == (2,)
-
-
-@pytest.mark.parametrize(("losses", "smooth"), [({}, 1), ({"run": [(1, 1.0)]}, 0)])
-def test_losses_need_a_run(losses, smooth) -> None:
-    with pytest.raises(ValueError, match="at least one run"):
-        nli_losses(losses, smooth=smooth)
+@pytest.mark.parametrize(("tables", "columns"), [({"one": {}}, 2), (TABLES, 0)])
+def test_panels_need_a_score_and_a_column(tables, columns):
+    with pytest.raises(ValueError, match=r"no score to draw|columns is 0"):
+        score_panels(tables, columns=columns)

@@ -147,10 +147,11 @@ def test_scores_agree_with_scipy_and_with_regression(mini):
     both = zip(mini.sentences1, mini.sentences2, strict=True)
     length = [max(map(len, map(str.split, pair))) for pair in both]
     for held, found in (
-        (mini.gold, score.edit_distance_given_gold),
-        (length, score.edit_distance_given_length),
+        ([mini.gold], score.edit_distance_given_gold),
+        ([length], score.edit_distance_given_length),
+        ([length, mini.gold], score.edit_distance_given_length_and_gold),
     ):
-        design = np.column_stack([np.ones(len(mini)), rankdata(held)])
+        design = np.column_stack([np.ones(len(mini)), *map(rankdata, held)])
         left = [y - design @ np.linalg.lstsq(design, y)[0] for y in map(rankdata, (values, d))]
         assert found.estimate == pytest.approx(100 * np.corrcoef(left)[0, 1])
         assert found.low < found.estimate < found.high
@@ -183,8 +184,9 @@ def test_a_change_is_a_paired_difference(mini):
 
 def test_the_gold_score_owes_nothing_to_words(mini):
     d = edit_distances(mini.sentences1, mini.sentences2)
-    given_gold = score_lexical(mini, mini.gold, d, n_resamples=20).edit_distance_given_gold
-    assert (given_gold.low, given_gold.estimate, given_gold.high) == (0, 0, 0)
+    score = score_lexical(mini, mini.gold, d, n_resamples=20)
+    for found in (score.edit_distance_given_gold, score.edit_distance_given_length_and_gold):
+        assert (found.low, found.estimate, found.high) == (0, 0, 0)
     # Where all pairs are equally long, there is no length to hold.
     long = mini.select([i for i in range(len(mini)) if lexical.word_counts(mini)[i] == 8])
     d = edit_distances(long.sentences1, long.sentences2)
@@ -295,6 +297,7 @@ def test_a_stored_row_measured_anew(name, mini):
     row = next(r for r in results["sets"]["mini-sts"]["rows"] if r["calibrator"] == wanted)
     d = edit_distances(mini.sentences1, mini.sentences2)
     again = lexical.score_lexical(mini, values, d).to_dict()
-    for measure in ("edit_distance", "gold", "length", "edit_distance_given_length"):
+    given = "edit_distance_given_length"
+    for measure in ("edit_distance", "gold", "length", given, f"{given}_and_gold"):
         assert again[measure]["estimate"] == pytest.approx(row[measure]["estimate"], abs=2e-3)
         assert again[measure]["low"] == pytest.approx(row[measure]["low"], abs=0.02)
