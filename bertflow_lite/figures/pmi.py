@@ -26,7 +26,6 @@ from bertflow_lite.figures.plots import (
 )
 
 __all__ = [
-    "agreement_figure",
     "frequency_figure",
     "gauge_figure",
     "languages_figure",
@@ -205,36 +204,6 @@ def reliance_figure(rows: Sequence[Run]) -> go.Figure:
     axes = ("how much contexts differ in leaning on word frequency", "Spearman with the similarity")
     title = "When does removing frequency help?"
     return lay_out(fig, title, *axes, height=480, menu=menu)
-
-
-def agreement_figure(agreement: Mapping[str, Mapping[str, Run]]) -> go.Figure:
-    """Draw the higher-order claim as bars by calibration; a dropdown picks world and similarity.
-
-    Parameters
-    ----------
-    agreement : dict
-        ``run_toy()["agreement"]``.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-    """
-    fig = go.Figure()
-    looks = {"cosine": series(0, "cosine"), "dot": series(1, "dot product")}
-    labels = []
-    for world, table in agreement.items():
-        for reference in ("overlap", "topics", "PMI cosine"):
-            labels.append(f"{world}: {reference}")
-            for measure, look in looks.items():
-                y = [row[measure][reference] for row in table.values()]
-                cosines = [row["mean cosine"] for row in table.values()]
-                hover = "%{x}: %{y:.3f}<br>mean cosine %{customdata:.2f}"
-                add_bars(fig, look, list(table), y, hover, customdata=cosines)
-    menu = switch_groups(fig, labels)
-    fig.update_layout(barmode="group")
-    fig.update_yaxes(range=[0, 1])
-    title, axis = "Do vectors agree with predictions?", "Spearman with the similarity"
-    return lay_out(fig, title, y=axis, height=480, menu=menu)
 
 
 def languages_figure(languages: Run) -> go.Figure:
