@@ -6,7 +6,7 @@ import pytest
 import word_count
 
 # What a chapter may have until it is cut to the limit of word_count.py; a line goes when it is.
-FOR_NOW = {"10_paper_and_code": 2400, "11_control": 3000, "14_watching": 5400}
+FOR_NOW = {"05_flows": 2450, "10_paper_and_code": 2400, "11_control": 3000, "14_watching": 5400}
 TEXT = """\
 ---
 title: not prose
