@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import word_count
 import yaml
 
 BOOK = Path(__file__).resolve().parent
@@ -36,6 +37,14 @@ the notebooks themselves by `book/status.py`.
 which work without a kernel; in all of them, hover text does. The seconds are those of one run on
 {cores}, with the models unpacked and the sentences already in the cache. No GPU was at hand for
 this edition, so nothing is said here of the time that a chapter takes on one.
+"""
+
+LENGTH_HEAD = """\
+## How long the chapters are
+
+Words before the exercises, without code, as `book/word_count.py` counts them, and the time to read
+them: 200 words a minute, and a minute for each figure. A chapter of the main line has at most
+{limit:,} words ({others}).
 """
 
 COLAB_HEAD = """\
@@ -108,9 +117,24 @@ def render() -> str:
         )
         parts += [f"{where}: {listed}.", ""]
     parts += ["Stored runs name their own versions, device and date: each is in its file."]
+    parts += ["", *_lengths()]
     if COLAB.exists():
         parts += ["", *_colab(json.loads(COLAB.read_text(encoding="utf-8")))]
     return "\n".join(parts) + "\n"
+
+
+def _lengths() -> Iterator[str]:
+    """Yield the lines on words and reading times."""
+    lengths = word_count.main_line()
+    others = ", ".join(f"{{doc}}`{name}` {n:,}" for name, n in word_count.LIMITS.items())
+    yield LENGTH_HEAD.format(limit=word_count.LIMIT, others=others)
+    yield "| chapter | words | minutes |"
+    yield "|---|--:|--:|"
+    for name, length in lengths.items():
+        yield f"| {{doc}}`{name}` | {length.words:,} | {length.minutes} |"
+    words = sum(length.words for length in lengths.values())
+    minutes = sum(length.minutes for length in lengths.values())
+    yield f"| **in all** | **{words:,}** | **{minutes}** |"
 
 
 def _colab(runs: dict[str, dict[str, Any]]) -> Iterator[str]:

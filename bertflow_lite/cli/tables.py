@@ -531,8 +531,7 @@ def _run_weights(
     from bertflow_lite.datasets.sts import load_sts
     from bertflow_lite.devices import find_device
     from bertflow_lite.experiments.controls import weights
-    from bertflow_lite.experiments.resume import KeptResults, no_keep
-    from bertflow_lite.experiments.runs import provenance
+    from bertflow_lite.experiments.runs import KeptResults, no_keep, provenance
 
     if corpus is None:
         raise ValueError("--what weights needs --corpus, a text to count word frequencies in.")

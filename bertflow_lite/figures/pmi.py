@@ -158,29 +158,6 @@ def reliance_figure(rows: Sequence[Run]) -> go.Figure:
     return lay_out(fig, title, *axes, height=480, menu=menu)
 
 
-def agreement_figure(agreement: Mapping[str, Mapping[str, Run]]) -> go.Figure:
-    """Draw the higher-order claim as bars by calibration; a dropdown picks world and similarity.
-
-    ``agreement``: ``run_toy()["agreement"]``.
-    """
-    fig = go.Figure()
-    looks = {"cosine": series(0, "cosine"), "dot": series(1, "dot product")}
-    labels = []
-    for world, table in agreement.items():
-        for reference in ("overlap", "topics", "PMI cosine"):
-            labels.append(f"{world}: {reference}")
-            for measure, look in looks.items():
-                y = [row[measure][reference] for row in table.values()]
-                cosines = [row["mean cosine"] for row in table.values()]
-                hover = "%{x}: %{y:.3f}<br>mean cosine %{customdata:.2f}"
-                add_bars(fig, look, list(table), y, hover, customdata=cosines)
-    menu = switch_groups(fig, labels)
-    fig.update_layout(barmode="group")
-    fig.update_yaxes(range=[0, 1])
-    title, axis = "Do vectors agree with predictions?", "Spearman with the similarity"
-    return lay_out(fig, title, y=axis, height=480, menu=menu)
-
-
 def languages_figure(languages: Run) -> go.Figure:
     """Draw where the claim fails: contexts of two languages that share no word.
 

@@ -35,7 +35,7 @@ from bertflow_lite.experiments.controls.statistics import (
     bootstrap_systems,
 )
 from bertflow_lite.experiments.controls.words import WordCountEncoder
-from bertflow_lite.experiments.resume import Keep, no_keep
+from bertflow_lite.experiments.runs import Keep, no_keep
 from bertflow_lite.experiments.scoring import AnyEncoder, Floats32, fit_calibrator, transform
 from bertflow_lite.measures.scores import (
     Interval,

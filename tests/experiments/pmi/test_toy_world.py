@@ -241,7 +241,6 @@ def test_run_toy_small(monkeypatch: pytest.MonkeyPatch) -> None:
         figures.spectrum_slider_figure(result["shares_of_spectrum"]),
         figures.gauge_figure(result["gauge"]),
         figures.reliance_figure(result["reliance"]),
-        figures.agreement_figure(result["agreement"]),
         figures.neighbors_figure(result["neighbors"]["words"], "word"),
     ]
     for fig in drawn:
