@@ -7,6 +7,7 @@ vector has one color in all drawings, that of the figures where they show the sa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -112,8 +113,16 @@ class Sheet:
         for k in range(count):
             self.box(x + k * side, y, side - 4, side - 4, role=role, full=full)
 
-    def bar(self, x: float, y: float, width: float, height: float, role: str) -> None:
-        """Draw a plain bar; a negative width goes to the left."""
+    def bar(
+        self, x: float, y: float, width: float, height: float, role: str, *, pointed: bool = False
+    ) -> None:
+        """Draw a plain bar, perhaps with a tip; a negative width goes to the left."""
+        if pointed:
+            tip = math.copysign(min(12, abs(width)), width)
+            corners = [(x, y), (x + width - tip, y), (x + width, y + height / 2)]
+            corners += [(x + width - tip, y + height), (x, y + height)]
+            self._polygon(corners, role)
+            return
         self.parts.append(
             f'<rect x="{_number(min(x, x + width))}" y="{_number(y)}" '
             f'width="{_number(abs(width))}" height="{_number(height)}" fill="{ROLES[role]}"/>'
@@ -137,7 +146,10 @@ class Sheet:
         back = (x - 11 * dx, y - 11 * dy)
         self.line([*points[:-1], back], role=role)
         wings = [(back[0] + s * 5.5 * dy, back[1] - s * 5.5 * dx) for s in (1, -1)]
-        shape = " ".join(f"{_number(a)},{_number(b)}" for a, b in [(x, y), *wings])
+        self._polygon([(x, y), *wings], role)
+
+    def _polygon(self, corners: Iterable[tuple[float, float]], role: str) -> None:
+        shape = " ".join(f"{_number(a)},{_number(b)}" for a, b in corners)
         self.parts.append(f'<polygon points="{shape}" fill="{ROLES[role]}"/>')
 
     def dots(

@@ -25,7 +25,7 @@ def signed(value: float, digits: int = 1) -> str:
 
 
 def tokens_and_mean() -> Sheet:
-    """Tokens, mask and mean."""
+    """Draw tokens, mask and mean."""
     tokens = ["[CLS]", "the", "cat", "sleeps", ".", "[SEP]", "[PAD]", "[PAD]"]
     states = [(1, 3), (2, 0), (5, 4), (4, 5), (0, 1), (0, 5), (7, 1), (7, 1)]
     mask = [1, 1, 1, 1, 1, 1, 0, 0]
@@ -63,7 +63,7 @@ def tokens_and_mean() -> Sheet:
 
 
 def layer_names() -> Sheet:
-    """Blocks, and what the five names take."""
+    """Draw the blocks, and what the five layer names take."""
     from bertflow_lite.encoders.pooling import LAYER_NAMES
 
     blocks = 6
@@ -113,7 +113,7 @@ def layer_names() -> Sheet:
 
 
 def pmi() -> Sheet:
-    """A score is PMI plus log frequency plus a term of the context."""
+    """Draw a score as PMI plus log frequency plus a term of the context."""
     shares = {"milk": (0.2, 0.0001), "the": (0.1, 0.05)}
     term = 10.0
     parts = {
@@ -147,7 +147,7 @@ def pmi() -> Sheet:
         at = zero
         for row, (part, role) in enumerate(zip(parts[word], ("good", "bad", "h"), strict=True)):
             y = top + 34 * row
-            sheet.bar(at, y, part * unit, 26, role)
+            sheet.bar(at, y, part * unit, 26, role, pointed=True)
             right = max(at, at + part * unit)
             at += part * unit
             sheet.line([(at, y), (at, y + 60 if row < 2 else y + 34)], dashed=True)
@@ -162,7 +162,7 @@ def pmi() -> Sheet:
 
 
 def cone() -> Sheet:
-    """The cone, and the centered ball."""
+    """Draw the cone, and the centered ball."""
     count, (x_mean, y_mean) = 15, (190.0, 205.0)
     turn = math.pi * (3 - math.sqrt(5))  # the golden angle spreads points evenly
     offsets = [
@@ -211,7 +211,7 @@ def cone() -> Sheet:
 
 
 def change_of_variables() -> Sheet:
-    """Sand on a rubber band."""
+    """Draw a change of variables: sand on a rubber band."""
     rows, columns, grain = 4, 15, 16
     grains = rows * columns
     stretch = (2.0, 0.5)
@@ -223,7 +223,7 @@ def change_of_variables() -> Sheet:
         "same band, u: its left half is stretched to twice its length, and its sand lies half as "
         "high; its right half is squeezed to half its length, and its sand lies twice as high. No "
         f"grain is lost: each half still has {grains}.",
-        470,
+        486,
     )
     sheet.words(350, 32, "No grain is lost: height × length stays the same.", bold=True)
     x = left
@@ -269,7 +269,7 @@ def change_of_variables() -> Sheet:
 
 
 def coupling() -> Sheet:
-    """An additive coupling."""
+    """Draw an additive coupling."""
     first, second, shift = 3, 2, 5
     sheet = Sheet(
         "An additive coupling",
@@ -307,7 +307,7 @@ def coupling() -> Sheet:
 
 
 def multi_scale() -> Sheet:
-    """Two levels."""
+    """Draw a flow of two levels."""
     half, side = 4, 44
     left, right = 40, 40 + half * side + 34
     wide = half * side - 4
@@ -346,7 +346,7 @@ def multi_scale() -> Sheet:
 
 
 def control() -> Sheet:
-    """The control: nothing learned, the same flow."""
+    """Draw the control: nothing learned, the same flow."""
     sheet = Sheet(
         "The control: nothing learned, the same flow",
         "Two lanes. In the first, a pre-trained encoder makes the embeddings u, a flow is fitted "
@@ -382,7 +382,7 @@ WORD_SHARES = {"the": 0.0537, "cat": 6.03e-05, "sleeps": 5.13e-06}
 
 
 def weights() -> Sheet:
-    """Weights by rarity, and the weighted mean."""
+    """Draw weights by rarity, and the weighted mean."""
     constant = 0.001
     weight = {word: constant / (constant + share) for word, share in WORD_SHARES.items()}
     total = sum(weight.values())
@@ -417,7 +417,7 @@ def weights() -> Sheet:
 
 
 def pipeline() -> Sheet:
-    """Encode, calibrate, compare."""
+    """Draw how one encodes, calibrates and compares."""
     sheet = Sheet(
         "Encode, calibrate, compare",
         "Once: your sentences are encoded to embeddings u, a calibrator is fitted on them, and "
@@ -451,7 +451,7 @@ def pipeline() -> Sheet:
 
 
 def will_it_help() -> Sheet:
-    """Will calibrating help me?"""
+    """Draw a decision tree on whether calibrating will help."""
     sheet = Sheet(
         "Will calibrating help me?",
         "A decision tree. Is the encoder tuned for sentences, by its card? If yes, leave it as it "
