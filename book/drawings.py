@@ -141,7 +141,7 @@ def pmi() -> Sheet:
     sheet.box(494, 18, 192, 48, "context’s term", role="h")
     sheet.words(14, 100, "An invented context: “The cat drinks …”", align="start")
 
-    zero, unit = 250, 36
+    zero, unit = 250.0, 36.0
     for word, top in (("milk", 130), ("the", 300)):
         sheet.words(14, top + 50, word, align="start", bold=True)
         at = zero
@@ -215,7 +215,7 @@ def change_of_variables() -> Sheet:
     rows, columns, grain = 4, 15, 16
     grains = rows * columns
     stretch = (2.0, 0.5)
-    left, top, bottom = 50, 150, 372
+    left, top, bottom = 50.0, 150.0, 372.0
     half = columns * grain
     sheet = Sheet(
         "Sand on a rubber band",
