@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --durations=25
 # Unpacked models are kept between runs; everything else is made anew.
 export BERTFLOW_TEST_CACHE ?= $(CURDIR)/.pytest_cache/bertflow
 
-.PHONY: help book test test-all test-quick run check handouts links bench lint format clean
+.PHONY: help book test test-all test-quick run check handouts figures links bench lint format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -52,6 +52,9 @@ check: $(BIN)/.test  ## are the notebooks in step with their sources?
 
 handouts: $(BIN)/.test  ## write the exercise versions of the chapters to _build/handouts
 	$(BIN)/python book/handouts.py
+
+figures: $(BIN)/.test  ## write all drawings and figures of the book, for slides, to _build/figures
+	$(BIN)/python book/figures_pack.py
 
 links: $(BIN)/.test  ## list the links to other places; nothing is fetched
 	@$(BIN)/python book/links.py

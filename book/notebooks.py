@@ -14,15 +14,18 @@ first code cell of a chapter is tagged `setup` and holds one comment in the sour
     # setup: MODEL="smollm2", DATA="mini-sts"
 
 from which `write` makes the cell that book/setup_cell.py shows, with the repository's address out
-of _config.yml.
+of _config.yml. A drawing, `![what one sees](static/drawings/NAME.svg)`, becomes part of the
+notebook, so that it is seen on Colab, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import datetime
 import difflib
 import hashlib
+import html
 import json
 import os
 import platform
@@ -75,6 +78,9 @@ _PLACES += [rf"/{name}/\w" for name in ("home", "Users")]
 _PLACES += [r"[A-Z]:\\+Users", r"file:///"]
 MACHINE_PATH = re.compile(rf"(?<![\w/+=.-])(?:{'|'.join(_PLACES)})[^\s\"']*")
 
+# A drawing stands alone on its line, with an empty line before and after.
+DRAWING = re.compile(r"^!\[(?P<alt>[^\]]+)\]\((?P<path>static/drawings/\w+\.svg)\)$", re.M)
+
 
 def sources(names: list[str] | None = None, book: Path = BOOK) -> list[Path]:
     """Return the `.md` files that have code cells, all or those named."""
@@ -122,10 +128,19 @@ def from_source(path: Path) -> NotebookNode:
         source = cell.source
         if "setup" in metadata.get("tags", []):
             source, metadata["tags"] = setup_source(source), SETUP_TAGS
+        if cell.cell_type == "markdown":
+            source = DRAWING.sub(_embed_drawing, source)
         make = {"code": nbformat.v4.new_code_cell, "markdown": nbformat.v4.new_markdown_cell}
         cells.append(make.get(cell.cell_type, nbformat.v4.new_raw_cell)(source, metadata=metadata))
     _name_cells(path.stem, cells)
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
+
+
+def _embed_drawing(found: re.Match[str]) -> str:
+    """Put a drawing into the notebook itself: Colab and a hand-out have no files beside them."""
+    drawing = base64.b64encode((BOOK / found["path"]).read_bytes()).decode()
+    alt = html.escape(found["alt"], quote=True)
+    return f'<img src="data:image/svg+xml;base64,{drawing}" alt="{alt}" width="700">'
 
 
 def _name_cells(stem: str, cells: list[NotebookNode]) -> None:

@@ -125,7 +125,7 @@ def score_panels(
                 draw(fig, joint, ends, [row, row], mode="lines", width=2, showlegend=False, **at)
         for name, by in table.items():
             x = [round(value, 2) for value in by.values()]
-            group = {"legendgroup": name, "showlegend": name not in named}
+            group: dict[str, Any] = {"legendgroup": name, "showlegend": name not in named}
             draw(fig, looks[name], x, list(by), "%{y}: %{x:.1f}", size=10, **group, **at)
             named.add(name)
         if lines and label in lines:
