@@ -33,7 +33,7 @@ LayerChoices = Annotated[
     typer.Option(help="Layer choice; may be repeated. Names, an index, or indices as 1,6."),
 ]
 Sets = Annotated[
-    str, typer.Option(help="Sets, separated by commas: stsb, sick-r, sts12 ... mini-sts.")
+    str, typer.Option(help="Sets, by commas: stsb, sick-r, sts12 ... mini-sts, mini-sts-plain.")
 ]
 Calibrators = Annotated[
     str, typer.Option(help="none, sn, natsv:K, whiten[:WIDTH], flow[:PRESET], by commas.")

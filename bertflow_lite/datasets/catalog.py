@@ -59,8 +59,8 @@ def list_datasets(data_dir: str | os.PathLike[str] | None = None) -> list[Datase
     >>> first.name, first.pairs, first.found
     ('mini-sts', 420, True)
     """
-    mini = sts.load_sts("mini-sts")
-    rows = [DatasetInfo("mini-sts", len(mini), ("test",), True, mini.source)]
+    own = [sts.load_sts(name) for name in sts.OWN_SETS]
+    rows = [DatasetInfo(one.name, len(one), ("test",), True, one.source) for one in own]
     for name, counts in sts.COUNTS.items():
         source = sts.source_of(name)
         place, paths, _ = source.find(data_dir)

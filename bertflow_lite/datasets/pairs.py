@@ -88,7 +88,8 @@ class SentencePairs:
     subsets : ndarray of str, shape (n_pairs,)
         The subset of each pair, such as ``"MSRpar"``. A set without subsets carries its own name.
     kinds, styles : ndarray of str, shape (n_pairs,), optional
-        What a pair tries (``"negation"``...) and how it is written (``"news"``...): mini-sts only.
+        What a pair tries (``"negation"``..., ``"plain"`` for nothing) and how it is written
+        (``"news"``...): only in the sets that come with the package.
     source : str, default ""
         Where the set was found.
 

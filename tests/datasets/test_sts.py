@@ -392,6 +392,21 @@ def test_mini_sts() -> None:
     assert list(pairs.to_frame().columns)[-2:] == ["kind", "style"]
 
 
+def test_both_halves_of_mini_sts_are_its_subsets() -> None:
+    both, halves = load_sts("Mini-STS both"), [load_sts("mini-sts"), load_sts("mini_sts_plain")]
+    assert (both.name, halves[1].name, halves[1].split) == (
+        "mini-sts-both",
+        "mini-sts-plain",
+        "test",
+    )
+    assert len(both) == len(halves[0]) + len(halves[1]) == 820
+    for half in halves:
+        part = both.select(both.subsets == half.name)
+        assert part.to_frame().equals(half.to_frame())
+    assert set(halves[1].kinds.tolist()) == {"plain"}  # type: ignore[union-attr]
+    assert set(halves[0].styles.tolist()) == set(halves[1].styles.tolist())  # type: ignore[union-attr]
+
+
 @pytest.mark.data
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_real_years_have_their_official_counts(real_data: Path, name: str) -> None:

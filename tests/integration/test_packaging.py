@@ -76,7 +76,7 @@ def run(command: list[str | Path], folder: Path) -> str:
 
 def test_wheel_carries_data_and_package(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert "bertflow_lite/data/mini_sts.tsv" in names
+    assert {f"bertflow_lite/data/mini_sts{half}.tsv" for half in ("", "_plain")} <= set(names)
     assert "bertflow_lite/py.typed" in names
     assert any(n.startswith("bertflow_lite/data/results/sts/") for n in names)
     source = ROOT / "bertflow_lite"

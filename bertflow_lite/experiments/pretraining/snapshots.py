@@ -22,7 +22,7 @@ from transformers import AutoTokenizer
 
 from bertflow_lite.calibrators.linear import principal_directions
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.datasets.sts import OWN_SETS, load_sts
 from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.language_model import LanguageModel, fill_mask, load_language_model
 from bertflow_lite.encoders.models import LoadedModel
@@ -364,7 +364,7 @@ def spread_over(n: int, wanted: int) -> NDArray[np.intp]:
 
 def load_validation_pairs(name: str, *, download: bool = False) -> SentencePairs:
     """Load a set's validation pairs; mini-sts where a real set is not on this machine."""
-    if name == "mini-sts":
+    if name in OWN_SETS:
         return load_sts(name)
     try:
         return load_sts(name, "dev", download=download)
