@@ -60,7 +60,10 @@ SETTINGS = "_hypothesis_internal_use_settings"  # where hypothesis keeps what @s
 THOROUGH = "all"  # the profile of `make test-all`
 # A busy machine is no failure. A quarter of the examples, the same ones each time;
 # `--hypothesis-profile=all` tries as many as are asked for, others each time.
-_UNHURRIED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+_UNHURRIED: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [hypothesis.HealthCheck.too_slow],
+}
 hypothesis.settings.register_profile(
     "quarter", max_examples=25, derandomize=True, database=None, **_UNHURRIED
 )
