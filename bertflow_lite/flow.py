@@ -513,7 +513,12 @@ class Glow(nn.Module):
                     raise ValueError("a rotation is none: its inverse would be wrong")
 
     def weight_like(self) -> Tensor | None:
-        """Give some tensor of the flow's device and dtype; None if it holds no real number."""
+        """Give some tensor of the flow's device and dtype; None if it holds no real number.
+
+        Returns
+        -------
+        Tensor or None
+        """
         tensors = (*self.parameters(), *self.buffers())
         return next((t for t in tensors if t.is_floating_point()), None)
 
