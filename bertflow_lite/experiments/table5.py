@@ -109,7 +109,7 @@ def _rows(
     def score(calibrator: str, seed: int) -> dict[str, Any]:
         model = fit_calibrator(calibrator, fit, seed=seed, progress=options.progress)
         z = transform(model, vectors["test"])
-        found = scores(splits["test"], z, interval=seed == 0) | {
+        found: dict[str, Any] = scores(splits["test"], z, interval=seed == 0) | {
             "dev": round(score_sts(splits["dev"], transform(model, dev)).all, 4)
         }
         if calibrator != FLOW_CALIBRATOR:
