@@ -30,6 +30,7 @@ NOT_PROSE = [
     re.compile(r"<!--.*?-->|<[^>\n]+>", re.S),
     re.compile(r"\$\$.*?\$\$", re.S),
     re.compile(r"^:{3,}(?:\{\w[\w-]*\})?|^:[\w-]+:.*$", re.M),  # fences and options, not titles
+    re.compile(r"^!\[[^\]]*\]\([^)]*\)$", re.M),  # drawings, with their descriptions
     re.compile(r"\]\([^)]*\)"),  # targets of links
     re.compile(r"^\|[-:| ]+\|$", re.M),  # the line below a table's head
 ]
