@@ -126,11 +126,11 @@ KINDS: dict[str, Callable[..., NDArray[np.float64]]] = {
 """Weights by name, each a function of n, the number of sentences; n_t, that of the sentences that
 hold token t; and p_t, its share of all tokens but the special ones.
 
-``"idf"``    ln((1 + n) / (1 + n_t)) + 1, scikit-learn's smoothed inverse document frequency.
-             Special tokens stand in every sentence and have the least weight, 1.
-``"idf-1"``  the same less 1: what stands in every sentence, [CLS] and [SEP] too, counts nothing.
-``"sif"``    a / (a + p_t) with a = 0.001 (Arora et al. 2017).  Special tokens are no words and
-             are left out: weight 0.
+- ``"idf"``: ln((1 + n) / (1 + n_t)) + 1, scikit-learn's smoothed inverse document frequency.
+  Special tokens stand in every sentence and have the least weight, 1.
+- ``"idf-1"``: the same less 1. What stands in every sentence, [CLS] and [SEP] too, counts nothing.
+- ``"sif"``: a / (a + p_t) with a = 0.001 (Arora et al. 2017).  Special tokens are no words and are
+  left out: weight 0.
 """
 
 

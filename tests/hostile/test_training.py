@@ -209,10 +209,10 @@ def test_the_encoder_goes_on_with_the_batch_that_fits(
     tiny_bert._cache.path = None
     real = Encoder._forward
 
-    def forward(self: Encoder, ids: list[list[int]], slots: list[str]) -> Any:
+    def forward(self: Encoder, ids: list[list[int]], *others: Any) -> Any:
         if len(ids) > room:
             raise torch.OutOfMemoryError(OUT)
-        return real(self, ids, slots)
+        return real(self, ids, *others)
 
     monkeypatch.setattr(Encoder, "_forward", forward)
     with caplog.at_level(logging.WARNING):
