@@ -9,7 +9,6 @@ h_t being the hidden state of token t.  `KINDS` says how the weights are found f
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -19,6 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+
+from bertflow_lite.text import did_you_mean
 
 __all__ = ["KINDS", "TokenWeights", "count_weights"]
 
@@ -137,8 +138,7 @@ hold token t; and p_t, its share of all tokens but the special ones.
 def check_kind(kind: object) -> str:
     """Give the kind, a key of `KINDS`; a ValueError offers the closest one."""
     if not isinstance(kind, str) or kind not in KINDS:
-        close = difflib.get_close_matches(str(kind), KINDS, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(str(kind), KINDS)
         raise ValueError(f"no token weights {kind!r}; there are {', '.join(KINDS)}.{hint}")
     return kind
 
