@@ -21,6 +21,7 @@ import hypothesis
 import pytest
 
 from bertflow_lite.encoders.models import LoadedModel, load_model
+from bertflow_lite.encoders.pooling import LayerChoice, resolve_layers
 from bertflow_lite.encoders.transformer import Encoder
 
 # What tests of several folders import by name: `from hub_stand_in import Hub`.
@@ -166,6 +167,24 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERTFLOW_CACHE", str(folder))
         yield folder
+
+
+@pytest.fixture
+def every_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep all layers of what is encoded: another test that asks for others need not run a model.
+
+    Chapters and examples encode the same sentences again and again.
+    """
+    pooled = Encoder._pooled
+
+    def all_pooled(
+        self: Encoder, texts: list[str], choices: list[LayerChoice], weights: Any, progress: bool
+    ) -> Any:
+        more = [resolve_layers(layer, self.n_layers + 1) for layer in range(self.n_layers + 1)]
+        few = len(texts) < 100 or weights is not None
+        return pooled(self, texts, choices if few else [*choices, *more], weights, progress)
+
+    monkeypatch.setattr(Encoder, "_pooled", all_pooled)
 
 
 @pytest.fixture(autouse=True)

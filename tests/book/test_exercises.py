@@ -157,7 +157,11 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("source", sources(), ids=lambda path: path.stem)
 def test_chapter_shows_what_is_stored_and_its_checks_know_right_from_wrong(
-    source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, one_thread: None
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    one_thread: None,
+    every_layer: None,
 ) -> None:
     monkeypatch.chdir(BOOK)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))

@@ -7,6 +7,7 @@ import bertflow_lite as bf
 from bertflow_lite.encoders.models import PACKAGED_MODELS
 
 
+@pytest.mark.thorough  # test_readme has the first seed, and chapter 6 all three, to a digit
 @pytest.mark.skipif(PACKAGED_MODELS["smollm2"].path() is None, reason="smollm2 is not installed")
 def test_flow_gains_fifteen_points_on_mini_sts() -> None:
     pairs = bf.load_sts("mini-sts")

@@ -25,7 +25,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_the_script_gives_what_one_process_gives(processes, tiny_bert_folder, tmp_path):
     pytest.importorskip("accelerate")
     source = tmp_path / "sentences.txt"

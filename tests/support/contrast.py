@@ -1,4 +1,4 @@
-"""What axe finds wrong with a page; for contrast it looks at one text of each look."""
+"""What axe finds wrong with a page; for contrast it looks at two texts of each look."""
 
 from __future__ import annotations
 
@@ -39,6 +39,20 @@ MARK_LOOKS = """([within, mark]) => {
   return seen.size;
 }"""
 
+# Its time goes with the number of nodes, most of which it has nothing to say about: the shapes of a
+# figure, the colored words of code, formulas as they are drawn. They are taken out for its visit.
+DULL = ".plotly-graph-div svg :is(path, rect, circle, line, image, defs), pre span, mjx-math"
+TAKE_OUT = """([dull, mark]) => {
+  const keep = `[${mark}]`;
+  window.takenOut = Array.from(document.querySelectorAll(dull))
+    .filter(node => !node.matches(keep) && !node.querySelector(keep))
+    .map(node => [node, document.createComment('')]);
+  for (const [node, place] of window.takenOut) node.replaceWith(place);
+}"""
+PUT_BACK = """() => {
+  for (const [node, place] of window.takenOut.reverse()) place.replaceWith(node);
+}"""
+
 
 def mark_looks(page: Any, within: str = "body") -> int:
     """Mark the first and the last text of each look; return how many looks there are."""
@@ -68,7 +82,7 @@ def violations(
     others : bool
         Look at all other rules.
     every : bool
-        Look at the contrast of every text, not only at two of each look.
+        Look at the contrast of every text, not only at two of each look, and at dull parts, too.
     alike : str
         Selector of what need not be looked at even then.
     """
@@ -81,9 +95,15 @@ def violations(
         runs.append((place, {"runOnly": ["color-contrast"]}))
     if others:
         runs.append((within, {"rules": {"color-contrast": {"enabled": False}}}))
+    if not every:
+        page.evaluate(TAKE_OUT, [f"{DULL}, {alike}" if alike else DULL, MARK])
+    found: list[dict[str, Any]] = []
     for place, rules in runs:
         # A page in a file may not fetch its style sheets again, so axe must not try.
         options = {"resultTypes": ["violations"], "preload": False, **rules}
-        for rule in axe.run(page, context=place, options=options).response["violations"]:
-            if rule["impact"] in ("serious", "critical"):
-                yield from (f"axe, {rule['id']}: {node['html'][:200]}" for node in rule["nodes"])
+        found += axe.run(page, context=place, options=options).response["violations"]
+    if not every:
+        page.evaluate(PUT_BACK)
+    for rule in found:
+        if rule["impact"] in ("serious", "critical"):
+            yield from (f"axe, {rule['id']}: {node['html'][:200]}" for node in rule["nodes"])

@@ -30,11 +30,6 @@ TINY = RECIPES["tiny"]
 
 
 @pytest.fixture(scope="module")
-def tokenizer(minilm):
-    return minilm.tokenizer
-
-
-@pytest.fixture(scope="module")
 def text(tmp_path_factory) -> Path:
     sentences = bf.load_sts("mini-sts").sentences
     path = tmp_path_factory.mktemp("corpus") / "text.txt"

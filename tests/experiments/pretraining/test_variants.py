@@ -37,11 +37,6 @@ MARKS = SimpleNamespace(
 
 
 @pytest.fixture(scope="module")
-def tokenizer(minilm):
-    return minilm.tokenizer
-
-
-@pytest.fixture(scope="module")
 def text(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("corpus") / "text.txt"
     path.write_text("\n".join(bf.load_sts("mini-sts").sentences), encoding="utf-8")
