@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bertflow_lite.datasets import nli, qnli, sts
 from bertflow_lite.datasets.gensim_sets import N_DOCUMENTS, WORD_SETS, gensim_file
-from bertflow_lite.datasets.reading import read_lines
+from bertflow_lite.datasets.source import read_lines
 from bertflow_lite.files import tidy_path
 
 __all__ = ["list_datasets"]

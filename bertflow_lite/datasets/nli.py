@@ -19,8 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow_lite.datasets.pairs import fingerprint_of
-from bertflow_lite.datasets.reading import read_labels, read_lines, read_table
-from bertflow_lite.datasets.source import Found, HubFile, Source, check_count
+from bertflow_lite.datasets.source import (
+    Found,
+    HubFile,
+    Source,
+    check_count,
+    read_labels,
+    read_lines,
+    read_table,
+)
 
 __all__ = [
     "HUB_PARTS",

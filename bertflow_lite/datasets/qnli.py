@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import Any
 
 import numpy as np
 
 from bertflow_lite.datasets.pairs import SentencePairs, fingerprint_of
-from bertflow_lite.datasets.reading import read_labels, read_table
-from bertflow_lite.datasets.source import HubFile, Source, check_count
+from bertflow_lite.datasets.source import HubFile, Source, check_count, read_labels, read_table
 
 __all__ = ["QNLI_FILES", "fingerprint_with_labels", "load_qnli", "source_of"]
 
@@ -60,9 +60,8 @@ def load_qnli(
     if check_counts:
         check_count(f"qnli {wanted} has {len(labels)} pairs", len(labels), home.pairs)
     _log.info("qnli (%s): %d pairs from %s", wanted, len(labels), place)
-    gold, subsets = labels.astype(np.float64), np.full(len(labels), "qnli")
-    return SentencePairs("qnli", wanted, tuple(questions), tuple(sentences), gold, subsets,
-                         source=place)  # fmt: skip
+    columns: Any = questions, sentences, labels, ["qnli"] * len(labels)
+    return SentencePairs("qnli", wanted, *columns, source=place)
 
 
 def fingerprint_with_labels(pairs: SentencePairs) -> str:

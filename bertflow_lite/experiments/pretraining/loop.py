@@ -206,8 +206,7 @@ def pretrain(
     out: Path,
     *,
     recipe: Recipe,
-    tokens: float | None = None,
-    minutes: float | None = None,
+    tokens: float,
     seed: int = 0,
     device: torch.device | str = "cpu",
     bf16: bool | None = False,
@@ -218,10 +217,10 @@ def pretrain(
 ) -> Training:
     """Train a BERT from scratch on the masked-language-model objective.
 
-    The corpus is packed with the recipe's length. Give either ``tokens`` or ``minutes``, after
-    which the run ends; weights, order and masks follow from the seed. In the folder ``out``, an
-    unfinished run that was begun with the same arguments goes on, and a finished one is returned as
-    it is; ``overwrite`` begins anew where another run lies, or one that is finished.
+    The corpus is packed with the recipe's length. After so many ``tokens`` the run ends; weights,
+    order and masks follow from the seed. In the folder ``out``, an unfinished run that was begun
+    with the same arguments goes on, and a finished one is returned as it is; ``overwrite`` begins
+    anew where another run lies, or one that is finished.
 
     With ``bf16`` it computes in bfloat16 where autocast does; None: where the hardware has units
     for it (`devices.choose_bf16`). What was chosen belongs to the run. The progress bar is written
@@ -231,12 +230,6 @@ def pretrain(
     Stopped (Ctrl-C, SIGTERM), it writes a checkpoint and raises KeyboardInterrupt; where the loss
     is no longer a number, a FloatingPointError, and the last checkpoint stays.
     """
-    if tokens is not None and minutes is None:
-        clock, end = "tokens", tokens
-    elif minutes is not None and tokens is None:
-        clock, end = "seconds", 60 * minutes
-    else:
-        raise ValueError("say how long to train: give either tokens or minutes.")
     if corpus.rows.shape[1] != recipe.length:
         raise ValueError(
             f"the corpus has rows of {corpus.rows.shape[1]} pieces, the recipe wants "
@@ -250,7 +243,7 @@ def pretrain(
     bf16 = choose_bf16(bf16, device)
     settings = {
         "recipe": recipe.as_dict(), "corpus": corpus.fingerprint, "tokens": tokens,
-        "minutes": minutes, "seed": seed, "bf16": bf16,
+        "seed": seed, "bf16": bf16,
     }  # fmt: skip
     checkpoint, wanted = out / CHECKPOINT, set(snapshot_steps())
     work = checkpoint.parent
@@ -284,10 +277,10 @@ def pretrain(
             snapshot()
         saved = time.monotonic()
         with tqdm(
-            total=None if tokens is None else int(tokens), initial=run.tokens, unit="tok",
-            unit_scale=True, mininterval=pause, maxinterval=max(pause, 10), disable=not progress,
+            total=int(tokens), initial=run.tokens, unit="tok", unit_scale=True,
+            mininterval=pause, maxinterval=max(pause, 10), disable=not progress,
         ) as bar:  # fmt: skip
-            while (share := getattr(run, clock) / end) < 1:
+            while (share := run.tokens / tokens) < 1:
                 stop = stopped.is_set()
                 if stop or (run.step and time.monotonic() - saved > checkpoint_seconds):
                     save_checkpoint(checkpoint, run, loss)

@@ -49,7 +49,6 @@ from bertflow_lite.experiments.pretraining.recipe import unigram_log_p
 from bertflow_lite.experiments.runs import KeptResults, provenance, round_numbers, store_run
 from bertflow_lite.experiments.scoring import calibrated, different_sentences, set_name
 from bertflow_lite.experiments.table1 import BINS, WordEmbeddings, find_neighbors, make_table1
-from bertflow_lite.files import write_json
 from bertflow_lite.measures.geometry import frequency_shares
 from bertflow_lite.measures.scores import score_similarities, score_sts
 from bertflow_lite.measures.similarity import spearman
@@ -466,7 +465,6 @@ def measure_folder(
     *,
     name: str = "mini-bert",
     data: str = "stsb",
-    out: Path | None = None,
     partial: bool = False,
     seeds: int = 3,
     least_pairs: int = 20,
@@ -477,9 +475,8 @@ def measure_folder(
 ) -> dict[str, Any]:
     """Measure the run in a folder (`measure_run`), and store the results.
 
-    ``data`` is the set whose validation pairs are scored. With ``out``, results are written to this
-    JSON file, and not to the project's results; the rest is as in `measure_run`, `read_training`
-    and `open_corpus`.
+    ``data`` is the set whose validation pairs are scored; the rest is as in `measure_run`,
+    `read_training` and `open_corpus`.
     """
     training = read_training(run, partial=partial)
     pairs = load_validation_pairs(data, download=download)
@@ -502,10 +499,7 @@ def measure_folder(
         data={pairs.name: pairs.fingerprint},
         max_length=MAX_LENGTH,
     )
-    if out is None:
-        store_run("pretraining", name, how, results)
-    else:
-        write_json(out, {"table": "pretraining", "how": how, "results": results})
+    store_run("pretraining", name, how, results)
     return results
 
 
