@@ -137,16 +137,11 @@ _LARGEST = 1 << 24  # bytes; the largest file we want has under 1 MB
 
 
 def unpack_sts(archive: Path, needed: Collection[str]) -> Path:
-    """Put the archive's STS and SICK files into the cache.
+    """Put the archive's STS and SICK files into the cache, and give the folder that holds them.
 
     Every file must have its known SHA-256, or hold the known text spaced or cased otherwise:
     copies of SentEval's data differ in how they tokenize (``isn't``, ``isn ' t``), which an
     uncased BERT does not see. A file that is neither stays out of the cache.
-
-    Returns
-    -------
-    Path
-        The folder that now holds ``STS`` and ``SICK``.
     """
     folder = cache_dir() / "senteval" / "downstream"
     where = tidy_path(archive.resolve())  # in the hub's cache the name is a link to the file

@@ -36,14 +36,8 @@ def read_tokenizer(name: str, folder: Path) -> Any:
     return tokenizer
 
 
-def read_model(
-    name: str,
-    folder: Path,
-    *,
-    loader: str | None = None,
-    dtype: torch.dtype = torch.float32,
-) -> Any:
-    """Read a model; of an encoder with a decoder, the encoder.  A ValueError says why it cannot be.
+def read_model(name: str, folder: Path, *, loader: str | None = None) -> Any:
+    """Read a model, in float32; of an encoder with a decoder, the encoder; ValueError says why not.
 
     ``loader`` names the class of transformers that shall read it, such as
     ``"AutoModelForMaskedLM"``; default: the one that gives hidden states.
@@ -64,12 +58,9 @@ def read_model(
             alone = whole and type(config) in transformers.MODEL_FOR_TEXT_ENCODING_MAPPING
             chosen = loader or ("AutoModelForTextEncoding" if alone else "AutoModel")
             model, loading = getattr(transformers, chosen).from_pretrained(
-                folder,
-                dtype=dtype,
-                output_loading_info=True,
-                local_files_only=True,
-                trust_remote_code=False,
-            )
+                folder, dtype=torch.float32, output_loading_info=True,
+                local_files_only=True, trust_remote_code=False,
+            )  # fmt: skip
         except Exception as error:  # the readers of weights raise types of their own
             raise _refusal(name, folder, error, "config.json") from error
     # transformers fills what a file lacks with random numbers.  A pooler often is lacking, since

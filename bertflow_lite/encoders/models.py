@@ -64,7 +64,6 @@ def load_model(
     name: str | os.PathLike[str],
     *,
     device: str | torch.device | None = None,
-    dtype: torch.dtype = torch.float32,
     download: bool = False,
 ) -> LoadedModel:
     """Load a transformer and its tokenizer, frozen and in evaluation mode.
@@ -77,8 +76,6 @@ def load_model(
         a network with random weights, which has learned nothing (`random_models.load_random`).
     device : str or torch.device, optional
         Default: `find_device`.
-    dtype : torch.dtype, default torch.float32
-        Type of the weights in memory.
     download : bool, default False
         Ask the hub for an id, and fetch what its cache lacks or has in an older version.
 
@@ -101,12 +98,12 @@ def load_model(
     if name == "glove":
         raise ValueError("'glove' is a table of word vectors, not a transformer: use load_encoder.")
     if name == "smollm2":
-        model, tokenizer = _load_smollm2(dtype)
+        model, tokenizer = _load_smollm2()
     elif is_random_name(name):
-        model, tokenizer = load_random(name, str(packaged_path("minilm")), dtype)
+        model, tokenizer = load_random(name, str(packaged_path("minilm")))
     else:
         folder = model_folder(name, download=download)
-        tokenizer, model = read_tokenizer(name, folder), read_model(name, folder, dtype=dtype)
+        tokenizer, model = read_tokenizer(name, folder), read_model(name, folder)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     tokenizer.padding_side = "right"
@@ -133,7 +130,7 @@ def model_folder(name: str, *, download: bool = False) -> Path:
         ) from error
 
 
-def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
+def _load_smollm2() -> tuple[Any, Any]:
     """SmolLM2 from a safetensors copy in the cache, made once from the packaged 4-bit file.
 
     Reading the GGUF takes many seconds, the copy one.  The copy is written beside its final place
@@ -144,7 +141,7 @@ def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
     major = version("transformers").split(".")[0]
     folder = cache_dir() / "models" / f"smollm2-{source.stat().st_size}-transformers-{major}"
     if (folder / "config.json").exists():
-        return read_model("smollm2", folder, dtype=dtype), read_tokenizer("smollm2", folder)
+        return read_model("smollm2", folder), read_tokenizer("smollm2", folder)
     from transformers import AutoModel, AutoTokenizer
 
     logger.info("converting %s to float32, once", source.name)
@@ -168,7 +165,7 @@ def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
                 complete.rename(folder)
     except OSError as error:
         logger.warning("no copy of smollm2 in the cache (%s): it is converted each time", error)
-    return model.to(dtype), tokenizer
+    return model.float(), tokenizer
 
 
 def _fingerprint(model: Any, tokenizer: Any) -> str:

@@ -28,7 +28,7 @@ def is_random_name(name: str) -> bool:
     return name.startswith(("random-mini", "random-bert"))
 
 
-def load_random(name: str, folder: str, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+def load_random(name: str, folder: str) -> tuple[Any, Any]:
     """Make a transformer with random weights, and give it the tokenizer of a folder.
 
     ``random-minilm[:SEED]`` takes the configuration of that folder.  Every weight matrix and
@@ -66,8 +66,7 @@ def load_random(name: str, folder: str, dtype: torch.dtype = torch.float32) -> t
             f"{name!r} is no random model: write random-bert-WIDTHxBLOCKS or random-minilm, and "
             "after a colon the seed, which must be a whole number, as in random-bert-384x6:1."
         )
-    made: Any = model
-    return made.to(dtype), tokenizer
+    return model, tokenizer
 
 
 def _heads(name: str, width: int, blocks: int) -> int:

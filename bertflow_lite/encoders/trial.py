@@ -188,18 +188,9 @@ def stated_limit(model: Any, tokenizer: Any) -> int | None:
 
 @contextlib.contextmanager
 def positions_watched(model: Any, length: int) -> Iterator[list[int]]:
-    """Note, while a row of so many tokens runs through a model, how many its tables would take.
+    """Note, while a row of so many tokens (5 at least) runs through a model, what its tables take.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-    length : int
-        Five tokens at least.
-
-    Yields
-    ------
-    list of int
-        Is filled: a number for each table of positions.
+    The list is filled with a number for each table of positions.
     """
     tables: list[int] = []
     hooks = [

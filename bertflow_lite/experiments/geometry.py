@@ -43,7 +43,6 @@ from bertflow_lite.measures.geometry import (
     iso_score,
     mean_cosine,
     partition_score,
-    sampled_mean_cosine,
     singular_values,
 )
 from bertflow_lite.measures.scores import bootstrap_interval, score_sts
@@ -166,26 +165,19 @@ def measure_space(
 
     ``spectrum`` adds the centered singular values, divided by the largest, at up to 80 indices.
 
-    Gives ``mean_cosine`` (with ``low``, ``high``) over all pairs, ``sampled_cosine`` over 10,000
-    random ones, ``effective_rank`` and ``effective_rank_raw`` (not centered), ``iso_score``,
-    ``partition_score`` (rows of unit length), ``frequency`` and ``length`` (`frequency_shares` with
-    mean log word frequency, and with the log of the number of words), ``sts``, ``sts_low``,
-    ``sts_high``, and ``sts_centered``: the score after subtracting the mean.
+    Gives what `describe_space` gives, ``partition_score`` (rows of unit length), ``frequency`` and
+    ``length`` (`frequency_shares` with mean log word frequency, and with the log of the number of
+    words), ``sts``, ``sts_low`` and ``sts_high``.
     """
     rows, texts = different_sentences(pairs)
     x = embeddings[rows]
-    sampled = sampled_mean_cosine(x, random_state=random_state)
     space = describe_space(x, N_SPECTRUM)
     interval = bootstrap_interval(
         pairs, embeddings, n_resamples=n_resamples, random_state=random_state
     )
-    centered = embeddings - x.mean(axis=0)
     n_words = np.array([len(text.split()) for text in texts])
     out = {
-        "sampled_cosine": {"estimate": sampled.estimate, "low": sampled.low, "high": sampled.high},
-        "effective_rank_raw": effective_rank(singular_values(x, center=False)),
         "partition_score": partition_score(unit_rows(x.astype(np.float64))),
-        "mean_norm": float(np.linalg.norm(x, axis=1).mean()),
         "frequency": frequency_shares(
             x, mean_log_frequency(texts, counts), n_directions=5
         ).to_dict(),
@@ -193,7 +185,6 @@ def measure_space(
         "sts": interval.estimate,
         "sts_low": interval.low,
         "sts_high": interval.high,
-        "sts_centered": bootstrap_interval(pairs, centered, n_resamples=1).estimate,
     }
     if not spectrum:
         del space["spectrum"]
@@ -312,12 +303,11 @@ def measure_first_token(encoder: Encoder, pairs: SentencePairs) -> list[dict[str
 
 
 def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
-    """Measure Table 1, in three readings of "rank", and the word space around it."""
+    """Measure Table 1, by our ranks and by wordfreq's, and the word space around it."""
     measured = words.up_to(BINS[-1][1])
     neighbors = find_neighbors(words.vectors, words.rows)
     n = len(measured.words)
     first = type(neighbors)(*(values[:n] for values in vars(neighbors).values()))
-    # Two other readings of "rank": wordfreq's, and the rank among one-token words only.
     other = {word: rank for rank, word in enumerate(wordfreq_words())}
     by_wordfreq = np.array([other.get(word, len(other)) for word in words.words], dtype=np.intp)
     own = words.vectors[words.rows]
@@ -328,24 +318,14 @@ def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
     plane = (own - mean) @ directions[:2].T
     shown = np.unique(np.geomspace(1, len(words.words), N_SHOWN_WORDS).round().astype(int)) - 1
     return {
-        "n_vectors": len(words.vectors),
         "n_left_out": words.n_left_out,
         "n_words": len(words.words),
         "dim": int(own.shape[1]),
         "table1": make_table1(measured, first),
         "table1_wordfreq": make_table1(words, neighbors, ranks=by_wordfreq),
-        "table1_one_token_ranks": make_table1(words, neighbors, ranks=np.arange(len(words.words))),
-        "spearman_with_rank": {  # over the words of Table 1
-            "norm": spearman(measured.ranks, norms[:n]),
-            "distance": spearman(measured.ranks, first.distance.mean(axis=1)),
-            "distance_over_norm": spearman(measured.ranks, first.distance.mean(axis=1) / norms[:n]),
-            "dot": spearman(measured.ranks, first.dot.mean(axis=1)),
-        },
-        "spearman_norm_distance": spearman(norms[:n], first.distance.mean(axis=1)),
         "space": {
             **describe_space(own, N_SPECTRUM),
             "partition_score": partition_score(own),
-            "partition_score_unit": partition_score(unit_rows(own.astype(np.float64))),
             "frequency": frequency_shares(own, f, n_directions=10).to_dict(),
         },
         "shown": {
@@ -388,10 +368,6 @@ def score_words(
     }
     out: dict[str, Any] = {
         "fitted_on": len(fit_on),
-        "effective_words": {  # 1 / sum p^2: how many words the weighted moments rest on
-            "uniform": float(len(n)),
-            "zipf": float(n.sum() ** 2 / (n**2).sum()),
-        },
         "sets": {},
     }
     for name in WORD_SETS:
@@ -443,19 +419,13 @@ def score_word_pairs(pairs: WordPairs, vectors1: ArrayLike, vectors2: ArrayLike)
 class WeightedWhitening:
     """Whitening under weights; word frequencies as weights make it Zipfian (Yokoi et al. 2024).
 
-    Subtract the weighted mean, then scale the principal directions of the weighted covariance to
-    variance 1.  Uniform weights treat all words alike, so that the tens of thousands of rare ones
-    set the mean and the directions; frequencies treat all *occurrences* alike.
+    Subtract the weighted ``mean``, then multiply by ``matrix``: it scales the principal directions
+    of the weighted covariance to variance 1, those without variance left out.  Uniform weights
+    treat all words alike, so that the tens of thousands of rare ones set the mean and the
+    directions; frequencies treat all *occurrences* alike.
 
     Weights are at least 0, such as word counts; their scale does not matter, and by default they
     are uniform.
-
-    Attributes
-    ----------
-    mean : ndarray, shape (dim,)
-        The weighted mean.
-    matrix : ndarray, shape (dim, n_kept)
-        What centered vectors are multiplied by.  Directions without variance are dropped.
     """
 
     def __init__(self, vectors: ArrayLike, weights: ArrayLike | None = None) -> None:

@@ -46,34 +46,17 @@ AnyEncoder = Encoder | WordVectorEncoder
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run a table or a figure; each experiment uses what makes sense for it.
+    """How to run a table or a figure; each experiment uses what makes sense for it."""
 
-    Attributes
-    ----------
-    seeds : int, default 3
-        Flows are fitted with random states 0 to seeds - 1 (`seeds_for`).
-    layers : sequence of str, default ()
-        Layer choices beside the experiment's own.
-    data : sequence of str, optional
-        Names of sets; default: the experiment's own.
-    nli_sentences : int, optional
-        Fit flow (NLI) on this many NLI sentences, drawn at random (`choose_sentences`), where there
-        are more; by default on all, up to 300,000.
-    download : bool, default False
-        Allow missing sets to be fetched.
-    progress : bool, default False
-        Progress bars while encoding and fitting.
-    keep : Keep, default `no_keep`
-        Gives finished parts back after an interruption.
-    """
-
-    seeds: int = 3
-    layers: Sequence[str] = ()
-    data: Sequence[str] | None = None
+    seeds: int = 3  # flows are fitted with random states 0 to seeds - 1 (`seeds_for`)
+    layers: Sequence[str] = ()  # layer choices beside the experiment's own
+    data: Sequence[str] | None = None  # names of sets; default: the experiment's own
+    # Fit flow (NLI) on this many NLI sentences, drawn at random (`choose_sentences`), where there
+    # are more; by default on all, up to 300,000.
     nli_sentences: int | None = None
     download: bool = False
     progress: bool = False
-    keep: Keep = no_keep
+    keep: Keep = no_keep  # gives finished parts back after an interruption
 
     def choices(self, *own: str) -> list[str]:
         """Layer choices: the experiment's own, then those that were asked for besides."""
@@ -197,41 +180,22 @@ def set_name(pairs: SentencePairs) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table for a layer choice.
+    """One row of a table for a layer choice."""
 
-    Attributes
-    ----------
-    label : str
-        As printed, for instance ``"flow (target)"``.
-    calibrator : str
-        As `make_calibrator` takes it.
-    fit_on : {"none", "target", "train", "nli"}
-        Sentences for the calibrator: those of all splits (the paper's target), of the train
-        split only, or NLI sentences.
-    """
-
-    label: str
-    calibrator: str
+    label: str  # as printed, for instance "flow (target)"
+    calibrator: str  # as `make_calibrator` takes it
+    # Sentences for the calibrator: those of all splits (the paper's target), of the train split
+    # only, or NLI sentences.
     fit_on: FitOn
 
 
 @dataclass(frozen=True)
 class EncodedSet:
-    """A set's scored pairs, and the embeddings of one layer choice.
-
-    Attributes
-    ----------
-    pairs : SentencePairs
-        The scored pairs (test split).
-    scored : ndarray, shape (2 * n_pairs, dim)
-        Embeddings of ``pairs.sentences``.
-    fit : dict
-        Embeddings to fit on: ``"target"`` always; ``"train"`` where the set has such a split.
-    """
+    """A set's scored pairs (test split), and the embeddings of one layer choice."""
 
     pairs: SentencePairs
-    scored: Floats32
-    fit: dict[str, Floats32]
+    scored: Floats32  # of ``pairs.sentences``, shape (2 * n_pairs, dim)
+    fit: dict[str, Floats32]  # "target" always; "train" where the set has such a split
 
 
 def encode_set(
@@ -390,18 +354,10 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Target:
-    """Pairs to compare, and the sentences that calibrators are fitted on.
-
-    Attributes
-    ----------
-    pairs : SentencePairs
-        The pairs.
-    fitted : tuple of str
-        Sentences for the calibrators, repeats included; no label of theirs is used.
-    """
+    """Pairs to compare, and the sentences that calibrators are fitted on."""
 
     pairs: SentencePairs
-    fitted: tuple[str, ...]
+    fitted: tuple[str, ...]  # repeats included; no label of theirs is used
 
     @property
     def fingerprint(self) -> str:

@@ -56,7 +56,6 @@ def test_a_layer_measured_anew_gives_the_stored_numbers(minilm):
         "partition_score",
         "sts",
         "sts_low",
-        "sts_centered",
     ):
         assert again[name] == pytest.approx(layer[name], rel=1e-3), name
 

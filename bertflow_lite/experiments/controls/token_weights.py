@@ -27,21 +27,12 @@ _SEED = 0
 
 @dataclass(frozen=True, eq=False)
 class TokenInfluence:
-    """What leaving out one token does to a sentence's vector, a row for each token.
+    """What leaving out one token does to a sentence's vector, a row for each token."""
 
-    Attributes
-    ----------
-    sentence : ndarray of int, shape (n_tokens,)
-        Which sentence the token stands in.
-    token : ndarray of int, shape (n_tokens,)
-        The token's number in the vocabulary.
-    influence : ndarray, shape (n_tokens,)
-        1 minus the cosine of the vectors with and without it, divided by the mean of that over
-        its sentence: 1 is a token like any other.
-    """
-
-    sentence: NDArray[np.intp]
-    token: NDArray[np.intp]
+    sentence: NDArray[np.intp]  # which sentence the token stands in; each of shape (n_tokens,)
+    token: NDArray[np.intp]  # its number in the vocabulary
+    # 1 minus the cosine of the vectors with and without it, divided by the mean of that over its
+    # sentence: 1 is a token like any other.
     influence: NDArray[np.float64]
 
 

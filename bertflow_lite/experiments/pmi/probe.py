@@ -271,15 +271,10 @@ def run_probe(
     result: dict[str, Any] = {
         "model": {"name": lm.name, "kind": lm.kind, "fingerprint": lm.fingerprint,
                   "n_vocabulary": len(p_word), "dim": h.shape[1]},
-        "contexts": {"n": len(contexts), "n_sentences": len(sentences), "source": source,
-                     "n_shown": len(shown)},
-        "scores": {"largest_gap_to_logits": check_scores(lm, sentences[0]),
-                   "largest_bias": float(lm.bias.abs().max())},
+        "contexts": {"n": len(contexts), "n_sentences": len(sentences), "source": source},
+        "scores": {"largest_gap_to_logits": check_scores(lm, sentences[0])},
         "lambda_c": {
             "mean": log_z.mean(), "std": log_z.std(), "min": log_z.min(), "max": log_z.max(),
-            # How much of lambda_c one vector explains: adding it to all w moves only lambda_c.
-            "r2_linear_in_h": _r2(h, log_z),
-            "correlation_with_norm": spearman(np.linalg.norm(h, axis=1), log_z),
         },
         "regression": {
             f"{weights}{', centered words' if centered else ''}": _regressions(
@@ -383,12 +378,10 @@ def _probe_frequency(
     log_p, others = np.log(p_word[ids]), np.array([zipf[word] for word in known])
     w = lm.word_vectors.double().cpu().numpy()
     direction, mean = frequency_direction(w, p_word), h.mean(axis=0)
-    common = slice(0, 5000)
     rows = np.unique(np.geomspace(1, len(known), 500).astype(int) - 1)
     return {
         "n_words": len(known),
         "spearman_wordfreq": spearman(log_p, others),
-        "spearman_wordfreq_5000_most_frequent": spearman(log_p[common], others[common]),
         "spearman_halves": spearman(p_halves[0], p_halves[1]),
         "r2_log_p_linear_in_w": _r2(w, np.log(p_word)),
         "r2_wordfreq_linear_in_w": _r2(w[ids], others),
@@ -420,7 +413,6 @@ def _probe_similarity(
     return {
         "n_contexts": len(rows),
         "table": compare_with_references(variants, references),
-        "overlap_with_pmi_cosine": spearman(same, references["PMI cosine"]),
         "x": same[sample],
         "y": {name: upper(cosines(x))[sample] for name, x in variants.items()},
     }
