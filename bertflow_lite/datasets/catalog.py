@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from bertflow_lite.datasets import nli, qnli, sts
+from bertflow_lite.datasets import nli, sts
 from bertflow_lite.datasets.gensim_sets import N_DOCUMENTS, WORD_SETS, gensim_file
 from bertflow_lite.datasets.source import read_lines
 from bertflow_lite.files import tidy_path
@@ -68,8 +68,8 @@ def _other_datasets(data_dir: str | os.PathLike[str] | None) -> list[DatasetInfo
         return f"set BERTFLOW_DATA to a folder with {file}, or load with download=True (--download)"
 
     rows = []
-    for split, home in qnli.QNLI_FILES.items():
-        place, paths, _ = qnli.source_of(split).find(data_dir)
+    for split, home in nli.QNLI_FILES.items():
+        place, paths, _ = nli.qnli_source(split).find(data_dir)
         # The training set is of use, but no table of the paper needs it: listed where it is.
         if paths or split == "dev":
             where = f"{place} ({tidy_path(paths[0])})" if paths else missing("qnli/dev.tsv")

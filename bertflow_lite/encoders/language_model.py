@@ -19,10 +19,9 @@ import torch
 from torch import Tensor
 
 from bertflow_lite.devices import find_device
-from bertflow_lite.encoders.folder import read_model
+from bertflow_lite.encoders.folder import positions_watched, read_model, stated_limit
 from bertflow_lite.encoders.models import load_model, model_folder
 from bertflow_lite.encoders.pooling import pad_tokens
-from bertflow_lite.encoders.trial import positions_watched, stated_limit
 from bertflow_lite.text import check_sentences
 
 __all__ = ["LanguageModel", "Prediction", "fill_mask", "load_language_model"]

@@ -23,6 +23,7 @@ from bertflow_lite.devices import (
     is_out_of_memory,
 )
 from bertflow_lite.encoders.cache import EmbeddingCache
+from bertflow_lite.encoders.folder import all_states, padding_token, try_model
 from bertflow_lite.encoders.models import (
     LoadedModel,
     let_record,
@@ -37,7 +38,6 @@ from bertflow_lite.encoders.pooling import (
     resolve_layers,
 )
 from bertflow_lite.encoders.token_weights import TokenWeights, check_kind, count_weights
-from bertflow_lite.encoders.trial import all_states, padding_token, try_model
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder, load_glove
 from bertflow_lite.files import cache_dir
 from bertflow_lite.text import check_sentences

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from tabulate import tabulate
 
-from bertflow_lite.datasets.nli import load_nli_sentences
+from bertflow_lite.datasets.nli import fingerprint_with_labels, load_nli_sentences, load_qnli
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.datasets.qnli import fingerprint_with_labels, load_qnli
 from bertflow_lite.experiments.nli_flow import NLI_FORMS, choose_sentences, fit_nli_flow
 from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.scoring import (
@@ -29,9 +28,9 @@ from bertflow_lite.experiments.scoring import (
     show_score,
     transform,
 )
+from bertflow_lite.experiments.spelling import lexical_similarities
 from bertflow_lite.measures.scores import interval_ends, pair_cosines, resample
 from bertflow_lite.measures.similarity import Floats, auc
-from bertflow_lite.measures.spelling import lexical_similarities
 
 METHODS: dict[str, str] = {
     "raw": "none",

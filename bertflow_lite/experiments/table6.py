@@ -25,15 +25,15 @@ from bertflow_lite.experiments.scoring import (
     group_seeds,
     seeds_for,
 )
-from bertflow_lite.measures.scores import pair_cosines
-from bertflow_lite.measures.similarity import Floats, cosine, spearman
-from bertflow_lite.measures.spelling import (
+from bertflow_lite.experiments.spelling import (
     NEAR,
     UNITS,
     edit_distances,
     lexical_similarities,
     score_lexical,
 )
+from bertflow_lite.measures.scores import pair_cosines
+from bertflow_lite.measures.similarity import Floats, cosine, spearman
 
 CALIBRATORS: dict[str, str] = {"none": "raw", "sn": "SN", "whiten": "whitening", "flow": "flow"}
 """Short names (`make_calibrator`) and what tables and buttons call them."""

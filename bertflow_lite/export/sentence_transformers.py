@@ -17,11 +17,11 @@ import torch
 from sklearn.pipeline import Pipeline
 from torch import nn
 
+from bertflow_lite.encoders.folder import LONG, SHORT
 from bertflow_lite.encoders.pooling import LayerChoice, LayersArgument, resolve_layers
 from bertflow_lite.encoders.sentence_encoder import SentenceEncoder
 from bertflow_lite.encoders.token_weights import TokenWeights
 from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.encoders.trial import LONG, SHORT
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ def to_sentence_transformer(
             "this needs sentence-transformers 6 or later. Run: "
             "pip install 'sentence-transformers>=6'"
         ) from error
-    from bertflow_lite.export.dense import dense_modules
-    from bertflow_lite.export.exported import SentenceTransformer
+    from bertflow_lite.export.dense import SentenceTransformer, dense_modules
     from bertflow_lite.export.pipeline import calibrators_of
 
     if isinstance(encoder, Pipeline) and isinstance(encoder.steps[0][1], SentenceEncoder):

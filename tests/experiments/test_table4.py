@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 import bertflow_lite as bf
-from bertflow_lite.datasets.nli import NliSentences
-from bertflow_lite.datasets.qnli import fingerprint_with_labels
+from bertflow_lite.datasets.nli import NliSentences, fingerprint_with_labels
 from bertflow_lite.experiments import table4 as qnli_runs
 from bertflow_lite.experiments.scoring import RunOptions
+from bertflow_lite.experiments.spelling import lexical_similarities
 from bertflow_lite.experiments.table4 import METHODS, auc_interval, format_table4, run_table4
 from bertflow_lite.measures.similarity import auc
-from bertflow_lite.measures.spelling import lexical_similarities
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.0, 0.25, 0.5, 1.0])), min_size=2))

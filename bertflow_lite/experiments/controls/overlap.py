@@ -14,15 +14,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bertflow_lite.datasets.nli import load_qnli
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.datasets.qnli import load_qnli
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.experiments.controls.runs import System, gather_similarities, to_triple
 from bertflow_lite.experiments.controls.statistics import bootstrap_systems
 from bertflow_lite.experiments.controls.words import WEIGHTINGS, WordCountEncoder, idf_weights
 from bertflow_lite.experiments.scoring import Target, sts_target
+from bertflow_lite.experiments.spelling import edit_distances
 from bertflow_lite.measures.similarity import Floats, as_values, auc, spearman
-from bertflow_lite.measures.spelling import edit_distances
 from bertflow_lite.text import split_words
 
 Overlap = Literal["jaccard", "edit"]

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from bertflow_lite.encoders.models import is_random_name
 from bertflow_lite.encoders.pooling import layer_label
-from bertflow_lite.encoders.random_models import is_random_name
 from bertflow_lite.encoders.transformer import load_encoder
 from bertflow_lite.encoders.word_vectors import load_glove
 from bertflow_lite.experiments.controls.statistics import (

@@ -48,11 +48,11 @@ from bertflow_lite.experiments.pretraining.probe import (
 from bertflow_lite.experiments.pretraining.recipe import unigram_log_p
 from bertflow_lite.experiments.runs import KeptResults, provenance, round_numbers, store_run
 from bertflow_lite.experiments.scoring import calibrated, different_sentences, set_name
+from bertflow_lite.experiments.spelling import lexical_similarities
 from bertflow_lite.experiments.table1 import BINS, WordEmbeddings, find_neighbors, make_table1
 from bertflow_lite.measures.geometry import frequency_shares
 from bertflow_lite.measures.scores import score_similarities, score_sts
 from bertflow_lite.measures.similarity import spearman
-from bertflow_lite.measures.spelling import lexical_similarities
 from bertflow_lite.text import split_words
 
 logger = logging.getLogger(__name__)

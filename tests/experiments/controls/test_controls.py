@@ -17,8 +17,7 @@ from sklearn.linear_model import LinearRegression
 from typer.testing import CliRunner
 
 import bertflow_lite as bf
-from bertflow_lite.encoders.models import load_model, packaged_path
-from bertflow_lite.encoders.random_models import load_random
+from bertflow_lite.encoders.models import load_model, load_random, packaged_path
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments import scoring as calibrated_similarities
 from bertflow_lite.experiments.controls.overlap import (
