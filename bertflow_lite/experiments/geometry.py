@@ -22,10 +22,10 @@ from bertflow_lite.datasets.gensim_sets import WORD_SETS, WordPairs, load_word_p
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.datasets.word_counts import (
+    WORD,
     WordCounts,
     load_word_counts,
     mean_log_frequency,
-    wordfreq_words,
 )
 from bertflow_lite.encoders.transformer import Encoder, load_encoder
 from bertflow_lite.experiments.runs import round_numbers
@@ -39,7 +39,6 @@ from bertflow_lite.experiments.table1 import (
 )
 from bertflow_lite.measures.geometry import (
     effective_rank,
-    frequency_shares,
     iso_score,
     mean_cosine,
     partition_score,
@@ -178,10 +177,8 @@ def measure_space(
     n_words = np.array([len(text.split()) for text in texts])
     out = {
         "partition_score": partition_score(unit_rows(x.astype(np.float64))),
-        "frequency": frequency_shares(
-            x, mean_log_frequency(texts, counts), n_directions=5
-        ).to_dict(),
-        "length": frequency_shares(x, np.log(n_words), n_directions=5).to_dict(),
+        "frequency": frequency_shares(x, mean_log_frequency(texts, counts), n_directions=5),
+        "length": frequency_shares(x, np.log(n_words), n_directions=5),
         "sts": interval.estimate,
         "sts_low": interval.low,
         "sts_high": interval.high,
@@ -203,6 +200,50 @@ def describe_space(x: NDArray[np.floating[Any]], most: int) -> dict[str, Any]:
         "effective_rank": effective_rank(singular),
         "iso_score": iso_score(x),
         "spectrum": {"index": at.tolist(), "value": (singular[at - 1] / singular[0]).tolist()},
+    }
+
+
+def frequency_shares(
+    x: ArrayLike, log_frequency: ArrayLike, *, n_directions: int = 10
+) -> dict[str, Any]:
+    """Share of variance that log frequency explains, in the top directions and in all (3.1).
+
+    Each principal coordinate is regressed on log frequency (for sentences: the mean over their
+    words).  Any other number for each row, of which there are three at least, can stand in for it,
+    as a control.  Expect 1 / (n - 1) by chance.
+
+    Gives ``variance``, the share of the total variance along each of the top directions, strongest
+    first; ``explained``, the share of that variance that log frequency explains: its squared
+    correlation with the coordinate; ``top`` and ``all``, the same over the top directions together,
+    and over all.
+
+    Examples
+    --------
+    The first direction is the frequency itself, the second has nothing of it:
+
+    >>> found = frequency_shares([[4.0, 0.0], [0.0, 1.0], [0.0, -1.0], [-4.0, 0.0]], [2, 1, 1, 0])
+    >>> [round(share, 6) for share in found["explained"]], round(found["all"], 3)
+    ([1.0, 0.0], 0.941)
+    """
+    rows, f = as_rows(x, "x"), as_values(log_frequency, "log_frequency")
+    if len(f) != len(rows):
+        raise ValueError(f"There are {len(rows)} embeddings, but {len(f)} frequencies.")
+    if f.min() == f.max() or bool((rows == rows[0]).all()):
+        raise ValueError("All frequencies or all embeddings are the same: nothing to explain.")
+    variances, directions = principal_directions(rows, rows.mean(axis=0))
+    variances = variances.clip(0.0)  # rounding can lead just below 0
+    f = f - f.mean()  # so that centering the rows as well changes nothing
+    covariance = directions @ (rows.T @ f) / len(f)
+    explained = covariance**2 / (f @ f / len(f))  # variance along each direction, explained by f
+    k = slice(min(n_directions, len(variances)))
+    # A direction without variance has nothing to explain; rounding would make up something.
+    some = variances > 1e-12 * variances[0]
+    shares = np.where(some, explained / np.where(some, variances, 1.0), 0.0)
+    return {
+        "variance": (variances[k] / variances.sum()).tolist(),
+        "explained": shares[k].tolist(),
+        "top": float(explained[k].sum() / variances[k].sum()),
+        "all": float(explained.sum() / variances.sum()),
     }
 
 
@@ -308,7 +349,7 @@ def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
     neighbors = find_neighbors(words.vectors, words.rows)
     n = len(measured.words)
     first = type(neighbors)(*(values[:n] for values in vars(neighbors).values()))
-    other = {word: rank for rank, word in enumerate(wordfreq_words())}
+    other = {word: rank for rank, word in enumerate(wordfreq_words(50_000))}
     by_wordfreq = np.array([other.get(word, len(other)) for word in words.words], dtype=np.intp)
     own = words.vectors[words.rows]
     norms = np.linalg.norm(own, axis=1)
@@ -326,7 +367,7 @@ def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
         "space": {
             **describe_space(own, N_SPECTRUM),
             "partition_score": partition_score(own),
-            "frequency": frequency_shares(own, f, n_directions=10).to_dict(),
+            "frequency": frequency_shares(own, f),
         },
         "shown": {
             "word": [words.words[i] for i in shown],
@@ -340,6 +381,21 @@ def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
             "pca": {"x": plane[shown, 0].tolist(), "y": plane[shown, 1].tolist()},
         },
     }
+
+
+def wordfreq_words(n: int) -> list[str]:
+    """Give the `n` most frequent English words of the wordfreq package, numbers left out.
+
+    wordfreq mixes books, subtitles, news, web, Reddit, Twitter and Wikipedia: a second opinion on
+    what is frequent (Table 1 takes Wikipedia's).
+    """
+    try:
+        from wordfreq import top_n_list
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "wordfreq's ranks need the package wordfreq: pip install wordfreq"
+        ) from error
+    return [word for word in top_n_list("en", 2 * n) if WORD.fullmatch(word)][:n]
 
 
 def score_words(

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import roc_auc_score
 
 from bertflow_lite.datasets.nli import load_qnli
 from bertflow_lite.datasets.pairs import SentencePairs
@@ -22,7 +23,7 @@ from bertflow_lite.experiments.controls.statistics import bootstrap_systems
 from bertflow_lite.experiments.controls.words import WEIGHTINGS, WordCountEncoder, idf_weights
 from bertflow_lite.experiments.scoring import Target, sts_target
 from bertflow_lite.experiments.spelling import edit_distances
-from bertflow_lite.measures.similarity import Floats, as_values, auc, spearman
+from bertflow_lite.measures.similarity import Floats, as_values, spearman
 from bertflow_lite.text import split_words
 
 Overlap = Literal["jaccard", "edit"]
@@ -191,7 +192,8 @@ def run_kinds(
             for same in SAME:
                 for trick in TRICKS:
                     kept = np.isin(kinds, [same, trick])
-                    share = np.mean([auc(kinds[kept] == same, one[kept]) for one in values])
+                    alike = kinds[kept] == same
+                    share = 100 * np.mean([roc_auc_score(alike, one[kept]) for one in values])
                     row = {"layers": layers, "calibrator": name, "spearman": total}
                     rows.append({**row, "same": same, "trick": trick, "auc": round(share, 2)})
     return rows
@@ -210,7 +212,7 @@ def run_answers(system: System, calibrators: Sequence[str], **options: Any) -> l
     rows = []
     for _, systems in _per_target(system, [target], calibrators, options):
         for (layers, name), values in systems.items():
-            plain = np.mean([auc(pairs.gold, one) for one in values])
+            plain = 100 * np.mean([roc_auc_score(pairs.gold, one) for one in values])
             within = np.mean([_binned_auc(pairs.gold, one, binned) for one in values])
             row = {"layers": layers, "calibrator": name, "auc": round(float(plain), 2)}
             rows.append({**row, "within": round(float(within), 2), "n_pairs": len(pairs)})
@@ -291,7 +293,7 @@ def _binned_auc(labels: Floats, values: Floats, bins: NDArray[np.str_]) -> float
     for one in np.unique(bins):
         rows = bins == one
         if len(set(labels[rows])) == 2:
-            scores.append(auc(labels[rows], values[rows]))
+            scores.append(100 * roc_auc_score(labels[rows], values[rows]))
             weights.append(int(rows.sum()))
     return float(np.average(scores, weights=weights))
 

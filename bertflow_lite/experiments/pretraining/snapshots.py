@@ -29,7 +29,7 @@ from bertflow_lite.encoders.models import LoadedModel
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.controls.overlap import word_overlap
 from bertflow_lite.experiments.controls.words import WordCountEncoder
-from bertflow_lite.experiments.geometry import describe_space
+from bertflow_lite.experiments.geometry import describe_space, frequency_shares
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, open_corpus
 from bertflow_lite.experiments.pretraining.loop import Training, fingerprint_folder, read_training
 from bertflow_lite.experiments.pretraining.probe import (
@@ -50,7 +50,6 @@ from bertflow_lite.experiments.runs import KeptResults, provenance, round_number
 from bertflow_lite.experiments.scoring import calibrated, different_sentences, set_name
 from bertflow_lite.experiments.spelling import lexical_similarities
 from bertflow_lite.experiments.table1 import BINS, WordEmbeddings, find_neighbors, make_table1
-from bertflow_lite.measures.geometry import frequency_shares
 from bertflow_lite.measures.scores import score_similarities, score_sts
 from bertflow_lite.measures.similarity import spearman
 from bertflow_lite.text import split_words
@@ -226,7 +225,7 @@ def measure_words(words: WordEmbeddings, material: Material) -> dict[str, Any]:
             "pearson": float(np.corrcoef(norms, log_frequency)[0, 1]),
         },
         "spearman_distance_rank": spearman(neighbors.distance.mean(axis=1), words.ranks),
-        "frequency": frequency_shares(own, log_frequency, n_directions=3).to_dict(),
+        "frequency": frequency_shares(own, log_frequency, n_directions=3),
         **describe_space(own, N_SPECTRUM),
     }
 
@@ -252,8 +251,8 @@ def measure_sentences(
         out[layer] = {
             "n": len(x),
             "norm": float(np.linalg.norm(x, axis=1).mean()),
-            "frequency": frequency_shares(x, log_frequency, n_directions=3).to_dict(),
-            "length": frequency_shares(x, log_length, n_directions=3).to_dict(),
+            "frequency": frequency_shares(x, log_frequency, n_directions=3),
+            "length": frequency_shares(x, log_length, n_directions=3),
             **describe_space(x, N_SPECTRUM),
         }
     return out
