@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import errno
 import io
 import json
@@ -149,15 +148,6 @@ def split_names(names: str) -> list[str]:
     if not found:
         raise ValueError(f"{names!r} names nothing: give one name, or several with commas between.")
     return found
-
-
-def to_csv(rows: list[dict[str, Any]]) -> str:
-    """Write rows of equal keys as CSV text."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def set_threads(threads: int | None) -> None:

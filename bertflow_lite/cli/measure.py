@@ -70,6 +70,8 @@ def sts(
 ) -> None:
     """Score an encoder on STS sets, raw and calibrated."""
     with clear_errors():
+        import pandas as pd
+
         from bertflow_lite.datasets.sts import load_sts
         from bertflow_lite.experiments.runs import provenance
         from bertflow_lite.experiments.scoring import format_results, run_sts
@@ -114,7 +116,7 @@ def sts(
             if out.suffix == ".json":
                 text = json.dumps({"how": how, "results": rows}, indent=1) + "\n"
             elif out.suffix == ".csv":
-                text = common.to_csv(rows)
+                text = pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
             else:
                 text = format_results(rows, aggregation, common.WRITERS[out.suffix]) + "\n"
             write_text(out, text)

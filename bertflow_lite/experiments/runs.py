@@ -234,17 +234,6 @@ class KeptResults:
     The settings are all that the numbers depend on, as JSON can hold it: encoder fingerprint,
     seeds, layers, data, versions. Other settings mean another file. The folder is ``partial`` in
     the cache by default.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> KeptResults("demo", {"seed": 0}, folder)("a", lambda: 1)
-    1
-    >>> again = KeptResults("demo", {"seed": 0}, folder)
-    >>> again("a", lambda: 2), again.found
-    (1, 1)
-    >>> again.remove()
     """
 
     def __init__(
