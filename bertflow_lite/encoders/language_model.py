@@ -135,15 +135,6 @@ def scores(lm: LanguageModel, h: Tensor) -> Tensor:
     return torch.addmm(lm.bias, h, lm.word_vectors.T)
 
 
-def check_scores(lm: LanguageModel, sentence: str) -> float:
-    """Largest difference between the model's own logits and `scores`, over one sentence."""
-    tokens = lm.tokenizer(sentence, return_tensors="pt")["input_ids"].to(lm.word_vectors.device)
-    with torch.inference_mode():
-        logits = lm.model(input_ids=tokens).logits[0]
-        h = head_inputs(lm, [tuple(tokens[0].tolist())])[0]
-        return float((logits - scores(lm, h)).abs().max())
-
-
 def head_inputs(lm: LanguageModel, rows: Sequence[Sequence[int]]) -> Tensor:
     """Context vectors at all positions of rows of token ids, shape (n, longest, dim).
 

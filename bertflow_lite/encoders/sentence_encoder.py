@@ -143,12 +143,6 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         Returns
         -------
         TokenWeights or None
-
-        Raises
-        ------
-        ValueError
-            If tokens are to be weighed and the step is not fitted, or was fitted with other
-            ``weights``.
         """
         if self.weights is None:
             return None

@@ -44,11 +44,6 @@ class TokenWeights:
     fingerprint : str
         16 hex digits over the values.
 
-    Raises
-    ------
-    ValueError
-        If the values are no such weights.
-
     Examples
     --------
     >>> weights = TokenWeights([0.0, 1.0, 2.5])
@@ -163,12 +158,6 @@ def count_weights(
     -------
     TokenWeights
         A token that no sentence holds has the largest weight.
-
-    Raises
-    ------
-    ValueError
-        For an unknown kind; or where every token stands in every sentence, so that "idf-1"
-        weighs none.
 
     Examples
     --------

@@ -88,10 +88,8 @@ def load_encoder(
     Returns
     -------
     Encoder or WordVectorEncoder
-        Both have ``encode(sentences, layers=...)``, ``name``, ``dim``, ``fingerprint``,
-        ``device``, ``default_layers`` and ``has_cls``.  Word vectors read the whole sentence, on
-        the CPU and in float32, whatever is asked for: the settings are checked all the same, and
-        a warning is logged where they ask for another.
+        Word vectors read the whole sentence, on the CPU and in float32, whatever is asked for: the
+        settings are checked all the same, and a warning is logged where they ask for another.
 
     Raises
     ------
@@ -299,21 +297,13 @@ class Encoder:
         sentences : sequence of str, length n
             Sentences like those to encode, or any others; a repeated one counts each time.
         kind : {"idf", "idf-1", "sif"}, default "idf"
-            ``"idf"``: the weight of a token that n_t of the n sentences hold is
-            ln((1 + n) / (1 + n_t)) + 1.  [CLS] and [SEP] stand in all of them and have the least
-            weight, 1.  ``"idf-1"``: the same less 1, so that they count nothing.  ``"sif"``:
-            a / (a + p_t) with a = 0.001 and p_t the token's share of the sentences' tokens; [CLS],
-            [SEP] and the like count nothing.  See `token_weights.KINDS`.
+            `token_weights.KINDS` has the formulas.  [CLS] and [SEP], which stand in all sentences,
+            have the least weight by ``"idf"``, 1, and count nothing by the others.
 
         Returns
         -------
         TokenWeights
             For ``encode(..., weights=...)``.
-
-        Raises
-        ------
-        ValueError
-            For an unknown kind, or input that is not a sequence of well-formed strings.
 
         Examples
         --------

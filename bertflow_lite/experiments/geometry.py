@@ -27,7 +27,7 @@ from bertflow_lite.datasets.word_counts import (
     load_word_counts,
     mean_log_frequency,
 )
-from bertflow_lite.encoders.transformer import Encoder, load_encoder
+from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.runs import round_numbers
 from bertflow_lite.experiments.scoring import calibrated, different_sentences, set_name
 from bertflow_lite.experiments.table1 import (
@@ -65,7 +65,7 @@ VIEWS = ("none", "whiten", "flow")
 
 
 def run_geometry(
-    model: Encoder | str,
+    model: Encoder,
     *,
     sets: Sequence[SentencePairs] | None = None,
     layers: Sequence[str] = LAYERS,
@@ -86,11 +86,6 @@ def run_geometry(
     ``first_token``: the layers of the first set without each sentence's first token; ``views``:
     coordinates; ``settings``: what they depend on.
     """
-    if isinstance(model, str):
-        loaded = load_encoder(model)
-        if not isinstance(loaded, Encoder):
-            raise ValueError(f"{model!r} has no layers to measure; give a transformer.")
-        model = loaded
     sets = default_sets() if sets is None else list(sets)
     counts = load_word_counts()
     words = WordEmbeddings.of(model, counts.words)

@@ -72,11 +72,9 @@ def to_sentence_transformer(
     Notes
     -----
     A choice of several layers needs hidden states, which transformers records only in the process
-    that loaded the model.  What is returned here brings them along; what is loaded from the folder
-    where it was saved does not, and its workers stop with ``KeyError: 'token_embeddings'``.  With
-    ``workers=True`` nothing is recorded: the model runs once for each layer of the choice, up to
-    that layer.  The vectors are the same, and so is the work of one layer; "first-last" costs one
-    block more, "last2avg" nearly twice as many, in time and in size.
+    that loaded the model: what is loaded from the folder where it was saved stops in a worker with
+    ``KeyError: 'token_embeddings'``.  With ``workers=True`` the model runs once for each layer of
+    the choice, up to that layer: the vectors are the same, "last2avg" costs nearly twice as much.
 
     Examples
     --------

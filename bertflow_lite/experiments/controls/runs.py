@@ -22,7 +22,7 @@ from bertflow_lite.experiments.controls.statistics import (
 )
 from bertflow_lite.experiments.controls.words import WEIGHTINGS, WordCountEncoder, fit_word_encoders
 from bertflow_lite.experiments.scoring import Key, Target, find_similarities
-from bertflow_lite.measures.scores import Aggregation, Interval, score_similarities
+from bertflow_lite.measures.scores import Interval, score_similarities
 from bertflow_lite.measures.similarity import Floats
 
 CALIBRATORS = ("none", "sn", "natsv:1", "whiten", "whiten:128", "flow")
@@ -139,7 +139,6 @@ def run_pretraining(
     targets: Sequence[Target],
     calibrators: Sequence[str],
     *,
-    aggregation: Aggregation = "all",
     n_resamples: int = 500,
     **options: Any,
 ) -> list[dict[str, Any]]:
@@ -165,9 +164,7 @@ def run_pretraining(
             for (data, layers, calibrator), values in found.items()
             if data == name
         }
-        scores = bootstrap_systems(
-            target.pairs, systems, aggregation=aggregation, n_resamples=n_resamples
-        )
+        scores = bootstrap_systems(target.pairs, systems, n_resamples=n_resamples)
         there = layer_label(control.layers[0])
         for data, layers, calibrator in ours:
             if data != name:

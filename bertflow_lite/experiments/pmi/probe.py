@@ -23,7 +23,6 @@ from torch import Tensor
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.language_model import (
     LanguageModel,
-    check_scores,
     head_inputs,
     load_language_model,
     scores,
@@ -208,6 +207,15 @@ def regress(found: ScoreMoments, terms: Sequence[str] = TERMS) -> dict[str, Any]
         "constant": float(constant),
         "r2": float(coefficients @ covariance[chosen, 0] / covariance[0, 0]),
     }
+
+
+def check_scores(lm: LanguageModel, sentence: str) -> float:
+    """Largest difference between the model's own logits and `scores`, over one sentence."""
+    tokens = lm.tokenizer(sentence, return_tensors="pt")["input_ids"].to(lm.word_vectors.device)
+    with torch.inference_mode():
+        logits = lm.model(input_ids=tokens).logits[0]
+        h = head_inputs(lm, [tuple(tokens[0].tolist())])[0]
+        return float((logits - scores(lm, h)).abs().max())
 
 
 def _model_input(lm: LanguageModel, tokens: list[int], position: int) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import math
 import os
 import shutil
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from bertflow_lite.devices import choose_bf16
+from bertflow_lite.devices import computes_in_bfloat16
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, row_lengths, similar_lengths
 from bertflow_lite.experiments.pretraining.recipe import (
     Recipe,
@@ -37,6 +38,7 @@ from bertflow_lite.experiments.pretraining.recipe import (
 from bertflow_lite.experiments.runs import begin_or_go_on, stop_requested, workplace
 from bertflow_lite.files import put_folder, write_json
 
+logger = logging.getLogger(__name__)
 CHECKPOINT = Path("unfinished", "checkpoint.pt")
 _COUNTERS = ("step", "tokens", "epoch", "at", "seconds", "running")
 
@@ -223,7 +225,7 @@ def pretrain(
     anew where another run lies, or one that is finished.
 
     With ``bf16`` it computes in bfloat16 where autocast does; None: where the hardware has units
-    for it (`devices.choose_bf16`). What was chosen belongs to the run. The progress bar is written
+    for it (`choose_bf16`). What was chosen belongs to the run. The progress bar is written
     once a minute where it goes to no terminal; ``on_snapshot`` is called with step and folder of
     each snapshot.
 
@@ -301,6 +303,18 @@ def pretrain(
         }  # fmt: skip
         write_json(out / "record.json", record)
     return read_training(out)
+
+
+def choose_bf16(wanted: bool | None, device: torch.device | str) -> bool:
+    """Give what is wanted, with a warning where it is slow; default: what is best on the device."""
+    can = computes_in_bfloat16(device)
+    if wanted and not can:
+        logger.warning(
+            "bfloat16 is emulated on this %s, which is slow: say bf16=False (command line: "
+            "--no-bf16) for float32",
+            torch.device(device).type,
+        )
+    return can if wanted is None else wanted
 
 
 def save_checkpoint(path: Path, run: TrainingRun, loss: list[list[float]]) -> None:

@@ -22,12 +22,12 @@ import torch
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from bertflow_lite.devices import choose_bf16, find_device
+from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.language_model import load_language_model
 from bertflow_lite.encoders.models import LoadedModel, load_model
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, open_corpus, row_lengths
-from bertflow_lite.experiments.pretraining.loop import TrainingRun, save_model
+from bertflow_lite.experiments.pretraining.loop import TrainingRun, choose_bf16, save_model
 from bertflow_lite.experiments.pretraining.probe import collect_at, measure_terms, select_contexts
 from bertflow_lite.experiments.pretraining.recipe import Recipe, find_recipe, unigram_log_p
 from bertflow_lite.experiments.pretraining.snapshots import (
