@@ -14,7 +14,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-__all__ = ["LAYER_NAMES", "LayerChoice", "LayersArgument", "resolve_layers"]
+__all__ = ["LAYER_NAMES", "LayerChoice", "LayersArgument"]
 
 
 def pad_tokens(rows: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:
@@ -94,19 +94,10 @@ class LayerChoice:
 
 
 def resolve_layers(layers: LayersArgument, n_states: int) -> LayerChoice:
-    """Turn a layer name, an index or a tuple of indices into a `LayerChoice`.
+    """Turn a key of `LAYER_NAMES`, an index or a tuple of indices to average into a `LayerChoice`.
 
-    Parameters
-    ----------
-    layers : str, int or tuple of int
-        A key of `LAYER_NAMES`, an index, or several whose hidden states are averaged.  The
-        command line's ``"4"`` and ``"1,6"`` are understood too.
-    n_states : int
-        Number of hidden states of the model: its blocks plus one.
-
-    Returns
-    -------
-    LayerChoice
+    The command line's ``"4"`` and ``"1,6"`` are understood too.  ``n_states`` is the number of
+    hidden states of the model: its blocks plus one.
 
     Examples
     --------

@@ -24,12 +24,7 @@ from bertflow_lite.devices import (
 )
 from bertflow_lite.encoders.cache import EmbeddingCache
 from bertflow_lite.encoders.folder import all_states, padding_token, try_model
-from bertflow_lite.encoders.models import (
-    LoadedModel,
-    let_record,
-    load_model,
-    without_recorders,
-)
+from bertflow_lite.encoders.models import LoadedModel, let_record, load_model, without_recorders
 from bertflow_lite.encoders.pooling import (
     LayerChoice,
     LayersArgument,

@@ -417,10 +417,7 @@ def score_words(
         "zipf-whiten": zipf.transform,
         "flow": lambda x: flow.transform(x.astype(np.float32)),
     }
-    out: dict[str, Any] = {
-        "fitted_on": len(fit_on),
-        "sets": {},
-    }
+    out: dict[str, Any] = {"fitted_on": len(fit_on), "sets": {}}
     for name in WORD_SETS:
         pairs = load_word_pairs(name)
         first, tokens1 = embed_words(model, pairs.words1)

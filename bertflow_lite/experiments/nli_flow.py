@@ -89,11 +89,7 @@ class ConvergedFlow(FlowCalibrator):
 
 
 def fit_nli_flow(
-    embeddings: NDArray[np.floating[Any]],
-    *,
-    form: NliForm,
-    seed: int = 0,
-    progress: bool = False,
+    embeddings: NDArray[np.floating[Any]], *, form: NliForm, seed: int = 0, progress: bool = False
 ) -> FlowCalibrator:
     """Fit the flow of the rows "flow (NLI)".
 

@@ -192,11 +192,9 @@ class Training:
         """Give what a stored run keeps of it."""
         return {
             **self.settings,
-            "wanted_tokens": self.settings["tokens"],
             "steps": self.steps,
             "tokens": self.tokens,
             "seconds": self.seconds,
-            "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
             "loss": self.loss,
             "finished": self.finished,
         }

@@ -113,11 +113,7 @@ class Material:
 
 
 def prepare(
-    corpus: PackedCorpus,
-    tokenizer: Any,
-    pairs: SentencePairs,
-    *,
-    least_pairs: int = 20,
+    corpus: PackedCorpus, tokenizer: Any, pairs: SentencePairs, *, least_pairs: int = 20
 ) -> Material:
     """Gather what the snapshots of a run are measured on.
 
@@ -466,11 +462,10 @@ def measure_folder(
     data: str = "stsb",
     partial: bool = False,
     seeds: int = 3,
-    least_pairs: int = 20,
-    resume: bool = True,
     device: str | None = None,
     download: bool = False,
     progress: bool = False,
+    **options: Any,
 ) -> dict[str, Any]:
     """Measure the run in a folder (`measure_run`), and store the results.
 
@@ -485,9 +480,8 @@ def measure_folder(
     text = open_corpus(corpus, tokenizer, length, download=download, progress=progress)
     place = find_device(device)
     results = measure_run(
-        training, text, tokenizer, pairs, seeds=seeds, least_pairs=least_pairs, resume=resume,
-        device=place, progress=progress,
-    )  # fmt: skip
+        training, text, tokenizer, pairs, seeds=seeds, device=place, progress=progress, **options
+    )
     how = provenance(
         model=name,
         fingerprint=results["snapshots"][-1]["fingerprint"],
