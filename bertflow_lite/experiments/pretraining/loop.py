@@ -46,16 +46,10 @@ _COUNTERS = ("step", "tokens", "epoch", "at", "seconds", "running")
 class TrainingRun:
     """Model, optimizer and place in the corpus; it writes nothing.
 
-    Weights, order and masks follow from the seed. ``bf16`` computes in bfloat16 where autocast
-    does. ``held_out`` rows at the end of the corpus are not trained on (default:
-    ``corpus.n_held_out``).
-
-    Attributes
-    ----------
-    step, tokens : int
-        Updates made and pieces seen.
-    seconds, running : float
-        Seconds of training, and the running mean of the training loss.
+    Weights, order and masks follow from the seed; ``bf16`` computes in bfloat16 as autocast does.
+    ``held_out`` rows at the end of the corpus are not trained on (default: ``corpus.n_held_out``).
+    ``step`` and ``tokens`` count updates made and pieces seen, ``seconds`` those of training;
+    ``running`` is the running mean of the training loss.
     """
 
     def __init__(

@@ -45,7 +45,6 @@ from bertflow_lite.experiments.controls.statistics import (
 )
 from bertflow_lite.experiments.controls.token_weights import (
     run_influence,
-    token_idf,
     token_influence,
 )
 from bertflow_lite.experiments.controls.words import WordCountEncoder, idf_weights
@@ -319,16 +318,6 @@ def test_a_counting_encoder_cannot_win_a_contest(pairs: bf.SentencePairs) -> Non
 
 
 # --- weights of tokens -------------------------------------------------------------------------
-
-
-def test_token_idf_by_hand(small: Encoder) -> None:
-    idf = token_idf(small, ["the cat", "the dog", "the cat sat"])
-    the, cat, sep, unseen = (
-        small.tokenizer.convert_tokens_to_ids(t) for t in ("the", "cat", "[SEP]", "tree")
-    )
-    assert idf[the] == idf[sep] == 1
-    assert idf[cat] == pytest.approx(np.log(4 / 3) + 1)
-    assert idf[unseen] == pytest.approx(np.log(4) + 1)
 
 
 def test_influence_by_hand(small: Encoder) -> None:
