@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -264,8 +263,9 @@ def load_qnli(
     if check_counts:
         check_count(f"qnli {wanted} has {len(labels)} pairs", len(labels), home.pairs)
     _log.info("qnli (%s): %d pairs from %s", wanted, len(labels), place)
-    columns: Any = questions, sentences, labels, ["qnli"] * len(labels)
-    return SentencePairs("qnli", wanted, *columns, source=place)
+    gold, subsets = labels.astype(np.float64), np.full(len(labels), "qnli")
+    return SentencePairs("qnli", wanted, tuple(questions), tuple(sentences), gold, subsets,
+                         source=place)  # fmt: skip
 
 
 def fingerprint_with_labels(pairs: SentencePairs) -> str:

@@ -261,5 +261,5 @@ def _load_own(name: str) -> SentencePairs:
         kinds = tried[0] if tries else ["plain"] * n
         gold = read_scores(scores, path, 2)
         rows += zip(first, second, gold, [half] * n, kinds, styles, strict=True)
-    columns: Any = zip(*rows, strict=True)
-    return SentencePairs(name, "test", *columns, source="the package")
+    parts: Any = zip(*rows, strict=True)
+    return SentencePairs(name, "test", *parts, "the package")
