@@ -12,6 +12,7 @@ them all.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Sequence
@@ -261,5 +262,5 @@ def _load_own(name: str) -> SentencePairs:
         kinds = tried[0] if tries else ["plain"] * n
         gold = read_scores(scores, path, 2)
         rows += zip(first, second, gold, [half] * n, kinds, styles, strict=True)
-    parts: Any = zip(*rows, strict=True)
-    return SentencePairs(name, "test", *parts, "the package")
+    pairs: Any = functools.partial(SentencePairs, name, "test", source="the package")
+    return pairs(*zip(*rows, strict=True))

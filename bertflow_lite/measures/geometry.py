@@ -122,16 +122,13 @@ def sampled_mean_cosine(
     return _with_interval(cosines.mean(), error, n_pairs)
 
 
-def singular_values(x: ArrayLike, *, center: bool = True) -> Floats:
-    """Singular values of the matrix of embeddings, shape (dim,), largest first.
+def singular_values(x: ArrayLike) -> Floats:
+    """Singular values of the matrix of centered embeddings, shape (dim,), largest first.
 
     Parameters
     ----------
     x : array-like or torch tensor, shape (n, dim)
         Embeddings.
-    center : bool, default True
-        Subtract the mean first.  Left in, its direction is among the values, and in a narrow cone
-        it dwarfs all others.
 
     Returns
     -------
@@ -142,7 +139,7 @@ def singular_values(x: ArrayLike, *, center: bool = True) -> Floats:
     >>> singular_values([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]).round(4)
     array([4.2426, 1.4142])
     """
-    variances, _ = _directions(_rows(x, least=1), center)
+    variances, _ = _directions(_rows(x, least=1), center=True)
     return np.asarray(np.sqrt(variances * len(np.asarray(x))))
 
 
