@@ -37,6 +37,9 @@ Sets = Annotated[
 Calibrators = Annotated[
     str, typer.Option(help="none, sn, natsv:K, whiten[:WIDTH], flow[:PRESET], by commas.")
 ]
+Calibrator = Annotated[
+    str, typer.Option(help="sn, natsv:K, whiten[:WIDTH], flow[:PRESET], joined by +.")
+]
 Seeds = Annotated[int, typer.Option(min=1, help="Flows fitted, with seeds 0, 1, ...")]
 Seed = Annotated[int, typer.Option(min=0, help="Random state.")]
 MaxLength = Annotated[int, typer.Option(help="Longest sentence, in tokens (the paper's: 64).")]
