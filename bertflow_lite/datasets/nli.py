@@ -56,7 +56,7 @@ HUB_PARTS: Mapping[str, HubFile] = {
         "nyu-mll/multi_nli", "data/validation_matched-00000-of-00001.parquet", 9_815
     ),
 }
-"""The corpora on the hub, with the number of their pairs that have a label.
+"""The corpora on the hub, with the number of their pairs that have a label; tested on a stand-in.
 
 Flow (NLI) is fitted on the two training sets (942,069 pairs).
 """
@@ -137,8 +137,7 @@ def load_nli_sentences(
     Looked for is ``nli/nli_sentences.txt.gz`` (one sentence a line) in `data_dir`, or else the
     folder named by ``BERTFLOW_DATA``, and in the folder above it; then in the cache; then the
     training sets of SNLI and MNLI in the hub's cache. Only with ``download=True`` are those
-    fetched (about 240 MB), from `HUB_PARTS`. These addresses were tested against a stand-in of
-    the hub only. ``check_counts`` insists on the official number of pairs in the hub's files.
+    fetched (about 240 MB), from `HUB_PARTS`. ``check_counts`` insists on their official number.
     """
     call = "load_nli_sentences(download=True)"
     found = source_of(SENTENCES_FILE).get(call, data_dir, download)
@@ -247,7 +246,7 @@ def load_qnli(
     Looked for are ``qnli/dev.tsv`` or ``qnli/train.tsv`` (GLUE's own format) in `data_dir`, or
     else the folder named by ``BERTFLOW_DATA``, and in the folder above it; then in the cache; then
     the hub's parquet file in the hub's cache. Only with ``download=True`` is that file fetched,
-    from ``nyu-mll/glue``. This address was tested against a stand-in of the hub only.
+    from ``nyu-mll/glue``.
 
     The paper scores ``"dev"``, the validation set. Gold is 1 where the sentence answers the
     question (GLUE's ``"entailment"``), else 0. ``check_counts`` insists on the official number.

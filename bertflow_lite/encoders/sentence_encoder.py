@@ -104,12 +104,10 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         X : list, array or column of str, length n
             Sentences.
         y : ignored
-            For pipelines.
 
         Returns
         -------
         SentenceEncoder
-            Itself.
         """
         texts = check_sentences(X)
         for name in ("_of_the_fit", "weights_"):  # a new fit may be for another encoder

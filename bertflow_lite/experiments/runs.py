@@ -111,11 +111,6 @@ def load_run(table: str, name: str, folder: Path | None = None) -> dict[str, Any
     dict
         ``table``; ``how`` (see `provenance`); ``results``, the numbers.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such run; the message names those there are.
-
     Examples
     --------
     >>> run = load_run("sts", "glove")
