@@ -19,7 +19,6 @@ __all__ = [
     "to_numpy",
 ]
 
-
 logger = logging.getLogger(__name__)
 
 

@@ -48,7 +48,6 @@ LABELS = ("entailment", "neutral", "contradiction")
 SENTENCES_FILE = "nli/nli_sentences.txt.gz"
 PAIRS_FILE = "nli/nli_pairs.tsv.gz"
 
-
 HUB_PARTS: Mapping[str, HubFile] = {
     "snli-train": HubFile("stanfordnlp/snli", "plain_text/train-00000-of-00001.parquet", 549_367),
     "mnli-train": HubFile("nyu-mll/multi_nli", "data/train-00000-of-00001.parquet", 392_702),
