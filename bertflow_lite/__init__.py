@@ -107,11 +107,7 @@ _HOMES = {
     "score_similarities score_sts",
     "measures.similarity": "cosine nearest spearman",
 }
-_ORIGIN = {
-    entry.partition("=")[0]: (module, entry.rpartition("=")[2])
-    for module, entries in _HOMES.items()
-    for entry in entries.split()
-}
+_ORIGIN = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 
 if not TYPE_CHECKING:  # else a type checker would take any name for one of ours
@@ -119,8 +115,8 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of ours
     def __getattr__(name: str) -> Any:
         """Import what is public, or a module such as ``bf.flow``, when it is first used."""
         if name in _ORIGIN:
-            module, own = _ORIGIN[name]
-            globals()[name] = found = getattr(import_module(f"{__name__}.{module}"), own)
+            home = import_module(f"{__name__}.{_ORIGIN[name]}")
+            globals()[name] = found = getattr(home, name)
             return found
         if not name.startswith("_") and util.find_spec(f"{__name__}.{name}") is not None:
             return import_module(f"{__name__}.{name}")

@@ -13,13 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "OutOfMemoryError",
-    "choose_bf16",
     "computes_in_bfloat16",
     "find_device",
     "is_out_of_memory",
     "to_numpy",
 ]
-
 
 logger = logging.getLogger(__name__)
 
@@ -120,15 +118,3 @@ def computes_in_bfloat16(device: torch.device | str) -> bool:
     # Private to torch, so a later one may be without them.
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported") if kind == "cpu" else ()
     return any(bool(getattr(torch.cpu, name, bool)()) for name in names)
-
-
-def choose_bf16(wanted: bool | None, device: torch.device | str) -> bool:
-    """Give what is wanted, with a warning where it is slow; default: what is best on the device."""
-    can = computes_in_bfloat16(device)
-    if wanted and not can:
-        logger.warning(
-            "bfloat16 is emulated on this %s, which is slow: say bf16=False (command line: "
-            "--no-bf16) for float32",
-            torch.device(device).type,
-        )
-    return can if wanted is None else wanted

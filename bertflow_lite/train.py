@@ -22,13 +22,7 @@ from tqdm import tqdm
 from bertflow_lite.devices import OutOfMemoryError, is_out_of_memory
 from bertflow_lite.flow import Glow
 
-__all__ = [
-    "FlowHistory",
-    "NonFiniteLossError",
-    "ReleasedCodeAdam",
-    "bits_per_dim",
-    "train_flow",
-]
+__all__ = ["FlowHistory", "NonFiniteLossError", "ReleasedCodeAdam", "bits_per_dim", "train_flow"]
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,6 @@ from safetensors.numpy import save
 import bertflow_lite as bf
 from bertflow_lite.datasets.nli import load_nli_sentences
 from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.experiments.controls.token_weights import encode_weighted, token_idf
 from bertflow_lite.experiments.runs import provenance
 from bertflow_lite.files import write_json
 
@@ -53,7 +52,7 @@ def draw_pairs(n: int) -> NDArray[np.intp]:
     return np.stack([first, (first + generator.integers(1, n, size=PAIRS)) % n])
 
 
-def fit(encoder: Encoder, fitted: list[str]) -> tuple[dict[str, Any], NDArray[np.float64]]:
+def fit(encoder: Encoder, fitted: list[str]) -> tuple[dict[str, Any], bf.TokenWeights]:
     """Fit the three calibrators and weigh the word pieces."""
     embeddings = encoder.encode(fitted, layers=LAYERS, progress=True)
     calibrators: dict[str, Any] = {
@@ -65,15 +64,15 @@ def fit(encoder: Encoder, fitted: list[str]) -> tuple[dict[str, Any], NDArray[np
         calibrator.fit(embeddings)
     if not calibrators["flow"].live_.all():
         raise ValueError("A dimension is dead: the page's flow expects to move all of them.")
-    return calibrators, token_idf(encoder, fitted)
+    return calibrators, encoder.token_weights(fitted)
 
 
 def spaces(
-    encoder: Encoder, sentences: list[str], calibrators: dict[str, Any], idf: NDArray[np.float64]
+    encoder: Encoder, sentences: list[str], calibrators: dict[str, Any], idf: bf.TokenWeights
 ) -> dict[str, NDArray[np.float32]]:
     """Embed sentences in each space that the page shows."""
     raw = encoder.encode(sentences, layers=LAYERS)
-    weighted = encode_weighted(encoder, sentences, LAYERS, idf)
+    weighted = encoder.encode(sentences, LAYERS, weights=idf)
     calibrated = {name: each.transform(raw) for name, each in calibrators.items()}
     return {"raw": raw, "rarity": weighted, **calibrated}
 
@@ -88,6 +87,7 @@ def main() -> None:
     fitted, others = ([nli.sentences[row] for row in rows] for rows in (chosen, left))
     calibrators, idf = fit(encoder, fitted)
 
+    holding = (1 + FITTED) / np.exp(idf.values.astype(np.float64) - 1) - 1
     arrays: dict[str, NDArray[Any]] = {
         "sn.mean": calibrators["sn"].mean_,
         "sn.scale": calibrators["sn"].scale_,
@@ -95,7 +95,7 @@ def main() -> None:
         "whiten.variances": calibrators["whiten"].variances_,
         "whiten.directions": calibrators["whiten"].directions_.astype(np.float32),
         # How many of the sentences hold a word piece: exact, and the weight follows from it.
-        "rarity.holding": np.rint((1 + FITTED) / np.exp(idf - 1) - 1).astype(np.int32),
+        "rarity.holding": np.rint(holding).astype(np.int32),
     }
     for name, tensor in calibrators["flow"].flow_.state_dict().items():
         arrays[f"flow.{name}"] = tensor.numpy()

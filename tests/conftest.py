@@ -45,7 +45,7 @@ SPREAD = ("tests/book/test_browser.py", "tests/book/test_exercises.py")
 # What takes longest begins first, so that both workers end together.
 LONG_FIRST = (
     "tests/encoders/test_mini_bert.py",
-    "tests/measures/test_spelling.py",
+    "tests/experiments/test_spelling.py",
     "tests/experiments/test_paper_tables.py",
     "tests/integration/test_reference_scores.py",
     "tests/experiments/controls/test_controls.py",

@@ -16,8 +16,13 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from bertflow_lite.cli import app
-from bertflow_lite.datasets.nli import HUB_PARTS, load_nli_pairs, load_nli_sentences
-from bertflow_lite.datasets.qnli import QNLI_FILES, load_qnli
+from bertflow_lite.datasets.nli import (
+    HUB_PARTS,
+    QNLI_FILES,
+    load_nli_pairs,
+    load_nli_sentences,
+    load_qnli,
+)
 from bertflow_lite.datasets.source import HubFile
 from bertflow_lite.encoders.models import load_model
 from bertflow_lite.hub import hub_file, hub_model

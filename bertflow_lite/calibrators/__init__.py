@@ -6,14 +6,14 @@ from typing import Any
 
 from sklearn.pipeline import make_pipeline
 
+from bertflow_lite.calibrators import linear
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
-from bertflow_lite.calibrators.linear import Standardizer, TopDirectionRemover, Whitener
 from bertflow_lite.text import did_you_mean
 
 __all__ = ["CALIBRATORS", "make_calibrator"]
 
 CALIBRATORS: dict[str, Any] = {
-    cls.short: cls for cls in (Standardizer, TopDirectionRemover, Whitener, FlowCalibrator)
+    cls.short: cls for cls in (*(getattr(linear, name) for name in linear.__all__), FlowCalibrator)
 }
 """The calibrators by the short names that the command line writes."""
 

@@ -485,10 +485,7 @@ class FlowCalibrator(OneToOneFeatureMixin, _Calibrator):
         return bits_per_dim(self.flow_, self._tensor(x[:, self.live_]))
 
     def _map(
-        self,
-        x: FloatArray,
-        function: Callable[[Tensor], Tensor],
-        shift: NDArray[np.float64],
+        self, x: FloatArray, function: Callable[[Tensor], Tensor], shift: NDArray[np.float64]
     ) -> FloatArray:
         """Map the live dimensions by ``function``, and add ``shift`` to the dead ones."""
         out = x.copy()

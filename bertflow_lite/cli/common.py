@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import errno
 import io
 import json
@@ -37,6 +36,9 @@ Sets = Annotated[
 ]
 Calibrators = Annotated[
     str, typer.Option(help="none, sn, natsv:K, whiten[:WIDTH], flow[:PRESET], by commas.")
+]
+Calibrator = Annotated[
+    str, typer.Option(help="sn, natsv:K, whiten[:WIDTH], flow[:PRESET], joined by +.")
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Flows fitted, with seeds 0, 1, ...")]
 Seed = Annotated[int, typer.Option(min=0, help="Random state.")]
@@ -149,15 +151,6 @@ def split_names(names: str) -> list[str]:
     if not found:
         raise ValueError(f"{names!r} names nothing: give one name, or several with commas between.")
     return found
-
-
-def to_csv(rows: list[dict[str, Any]]) -> str:
-    """Write rows of equal keys as CSV text."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def set_threads(threads: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Commands that measure a model: info, sts, geometry, pmi, fill-mask."""
+"""Commands that measure a model: info, sts, geometry, pmi."""
 
 from __future__ import annotations
 
@@ -70,6 +70,8 @@ def sts(
 ) -> None:
     """Score an encoder on STS sets, raw and calibrated."""
     with clear_errors():
+        import pandas as pd
+
         from bertflow_lite.datasets.sts import load_sts
         from bertflow_lite.experiments.runs import provenance
         from bertflow_lite.experiments.scoring import format_results, run_sts
@@ -114,7 +116,7 @@ def sts(
             if out.suffix == ".json":
                 text = json.dumps({"how": how, "results": rows}, indent=1) + "\n"
             elif out.suffix == ".csv":
-                text = common.to_csv(rows)
+                text = pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
             else:
                 text = format_results(rows, aggregation, common.WRITERS[out.suffix]) + "\n"
             write_text(out, text)
@@ -198,52 +200,3 @@ def pmi(
         terms = list(next(iter(shares.values())))
         lines = [[name, *(row[term] for term in terms)] for name, row in shares.items()]
         typer.echo(tabulate(lines, ["share of the variance of h.w", *terms], floatfmt=".3f"))
-
-
-@app.command("fill-mask", rich_help_panel=common.MEASURE)
-def fill_mask(
-    sentences: Annotated[
-        list[str], typer.Argument(help="Sentences, quoted, each with one [MASK] or more.")
-    ],
-    model: Annotated[
-        str, typer.Option(help="A masked language model: mini-bert, a folder, or a hub id.")
-    ] = "mini-bert",
-    k: Annotated[int, typer.Option("-k", min=1, help="Guesses for each mask.")] = 5,
-    device: common.Device = None,
-    as_json: common.AsJson = False,
-    download: common.Download = False,
-) -> None:
-    """Show what a masked language model would write in place of each [MASK]."""
-    with clear_errors():
-        from bertflow_lite.encoders.language_model import fill_mask as fill
-        from bertflow_lite.encoders.language_model import load_language_model
-
-        lm = load_language_model(model, device=device, download=download)
-        guesses = iter(fill(lm, sentences, k=k))
-        filled = [
-            (text, [next(guesses) for _ in range(text.count(lm.tokenizer.mask_token))])
-            for text in sentences
-        ]
-        if as_json:
-            rows = [
-                {"sentence": text, "masks": [[vars(guess) for guess in mask] for mask in masks]}
-                for text, masks in filled
-            ]
-            common.say_json({"model": model, "fingerprint": lm.fingerprint, "results": rows})
-            return
-        blocks = []
-        for text, masks in filled:
-            lines: list[list[Any]] = [
-                [part for guess in row for part in (guess.token, guess.probability)]
-                for row in zip(*masks, strict=True)
-            ]
-            heads = [
-                head
-                for number in range(1, len(masks) + 1)
-                for head in (f"mask {number}" if len(masks) > 1 else "mask", "p(x|c)")
-            ]
-            table = tabulate(
-                lines, heads, floatfmt=".3f", disable_numparse=[*range(0, len(heads), 2)]
-            )
-            blocks.append(f"{text}\n\n{table}")
-        typer.echo("\n\n".join(blocks))

@@ -32,9 +32,6 @@ Column = Annotated[
 MaybeLength = Annotated[
     int | None, typer.Option(help="Longest sentence, in tokens; default: as fitted, or 64.")
 ]
-Calibrator = Annotated[
-    str, typer.Option(help="sn, natsv:K, whiten[:WIDTH], flow[:PRESET], joined by +.")
-]
 TokenWeights = Annotated[
     str | None,
     typer.Option("--weights", help="Weigh tokens by rarity: idf, idf-1 or sif; default: equally."),
@@ -48,7 +45,7 @@ def fit(
     model: common.Model = "minilm",
     layers: Layers = None,
     weights: TokenWeights = None,
-    calibrate: Calibrator = "flow:recommended",
+    calibrate: common.Calibrator = "flow:recommended",
     column: Column = None,
     seed: common.Seed = 0,
     max_length: common.MaxLength = 64,
@@ -211,7 +208,7 @@ def check(
     sentences: SentenceFile,
     model: common.Model = "minilm",
     layers: Layers = None,
-    calibrate: Calibrator = "flow:recommended",
+    calibrate: common.Calibrator = "flow:recommended",
     column: Column = None,
     seed: common.Seed = 0,
     max_length: common.MaxLength = 64,

@@ -427,7 +427,6 @@ def controls(
     ] = "random-bert-384x6",
     control_layers: Annotated[str, typer.Option(help="pretraining: its layer choice.")] = "1",
     control_seeds: Annotated[int, typer.Option(min=1, help="pretraining: its seeds.")] = 5,
-    aggregation: common.Aggregation = "all",
     corpus: Annotated[
         Path | None,
         typer.Option(help="weights: a text (.txt, .xz) to count frequencies in, for SIF."),
@@ -482,8 +481,7 @@ def controls(
             results = runs.run_words(targets, calibrators)
         elif what == "pretraining":
             other = runs.System(control, (control_layers,), control_seeds)
-            settings |= {"control": vars(other), "aggregation": aggregation}
-            options["aggregation"] = aggregation
+            settings |= {"control": vars(other), "aggregation": "all"}
             results = runs.run_pretraining(system, other, targets, calibrators, **options)
         elif what == "rarity":
             results = runs.run_rarity(system, targets, calibrators, **options)

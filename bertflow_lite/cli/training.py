@@ -60,7 +60,6 @@ def nli(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the pairs.")] = 1,
     learning_rate: Annotated[float, typer.Option(help="Highest learning rate of AdamW.")] = 2e-5,
     batch_size: Annotated[int, typer.Option(min=1, help="Pairs in a batch.")] = 16,
-    warmup: Annotated[float, typer.Option(help="Share of steps with rising rate.")] = 0.1,
     validation: Annotated[int, typer.Option(min=0, help="Pairs held out for accuracy.")] = 2000,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Train on so many pairs only, drawn at random.")
@@ -68,9 +67,6 @@ def nli(
     sts: Annotated[
         str, typer.Option(help="Set to score before and after: stsb (validation), mini-sts.")
     ] = "stsb",
-    classifier_bias: Annotated[
-        bool, typer.Option(help="Softmax with a bias (Sentence-BERT and the paper: without).")
-    ] = False,
     max_length: common.MaxLength = 64,
     checkpoint_steps: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 500,
     overwrite: common.Overwrite = False,
@@ -126,25 +122,9 @@ def nli(
 def pretrain(
     corpus: Corpus,
     out: Annotated[Path, typer.Option(help="Folder to make, with final and snapshots.")],
+    tokens: Annotated[float, typer.Option(min=1, help="Train on so many word pieces.")],
     config: Config = "mini",
-    minutes: Annotated[
-        float | None, typer.Option(min=0.01, help="Train so long; or give --tokens.")
-    ] = None,
-    tokens: Annotated[
-        float | None, typer.Option(min=1, help="Train on so many word pieces.")
-    ] = None,
     seed: common.Seed = 0,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Highest rate of AdamW; default: the config's.")
-    ] = None,
-    weight_decay: Annotated[
-        float | None, typer.Option(min=0, help="Of AdamW; default: the config's.")
-    ] = None,
-    masked: Annotated[
-        float | None,
-        typer.Option(help="Share of pieces to predict, all the time; default: the config's."),
-    ] = None,
-    tied: Annotated[bool, typer.Option(help="Output weights are the word embeddings.")] = True,
     bias: Annotated[
         str, typer.Option(help="Of the output: 'log p' or 'zero' (the start), or 'none'.")
     ] = "log p",
@@ -168,30 +148,16 @@ def pretrain(
         from bertflow_lite.experiments.pretraining.loop import pretrain as train
         from bertflow_lite.experiments.pretraining.recipe import find_recipe
 
-        given = {
-            "learning_rate": learning_rate, "weight_decay": weight_decay, "masked": masked,
-            "masked_last": masked, "tied": tied, "bias": bias,
-        }  # fmt: skip
-        changes: dict[str, Any] = {key: x for key, x in given.items() if x is not None}
-        recipe = dataclasses.replace(find_recipe(config), **changes)
+        recipe = dataclasses.replace(find_recipe(config), bias=bias)
         common.check_place(out)
         tokenizer = load_model("minilm", device="cpu").tokenizer
         show = progress and sys.stderr.isatty()
         text = open_corpus(corpus, tokenizer, recipe.length, download=download, progress=show)
         typer.echo(f"{text.n_tokens:,} word pieces in {len(text.rows):,} rows", err=True)
         done = train(
-            text,
-            tokenizer,
-            out,
-            recipe=recipe,
-            tokens=tokens,
-            minutes=minutes,
-            seed=seed,
-            device=find_device(device),
-            bf16=bf16,
-            overwrite=overwrite,
-            progress=progress,
-        )
+            text, tokenizer, out, recipe=recipe, tokens=tokens, seed=seed,
+            device=find_device(device), bf16=bf16, overwrite=overwrite, progress=progress,
+        )  # fmt: skip
         if not done.trained:
             typer.echo(
                 f"{out.name} holds this run already, trained to its end: here is what it left. "
@@ -243,9 +209,6 @@ def pretrain_measure(
         str, typer.Option(help="Store as data/results/pretraining/NAME.json.")
     ] = "mini-bert",
     data: Validation = "stsb",
-    out: Annotated[
-        Path | None, typer.Option(help="Write to this JSON file, and not to data/results.")
-    ] = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="Measure an unfinished run, as far as it is.")
     ] = False,
@@ -267,10 +230,6 @@ def pretrain_measure(
     with _at_work(threads, "measured snapshots are in the cache"):
         from bertflow_lite.experiments.pretraining.snapshots import measure_folder
 
-        if out is not None and out.suffix != ".json":
-            raise ValueError(f"--out {out.name}: the ending must be .json.")
-        if out is not None:
-            common.check_place(out)
         results = measure_folder(**options)
         calibrators = list(results["settings"]["calibrators"])
         head = ["step", "loss", "norm ~ log p", "words cos", "sentences cos", "PMI", "~ corpus"]
@@ -293,15 +252,9 @@ def pretrain_measure(
 def pretrain_variants(
     corpus: Corpus,
     steps: Annotated[int, typer.Option(min=1, help="Train each variant so far.")] = 500,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Name of a variant; repeat. Default: all.")
-    ] = None,
     store: common.StoreAs = None,
     data: Validation = "stsb",
     config: Config = "mini",
-    each: Annotated[
-        int, typer.Option(min=1, help="Occurrences of each piece where all are equally frequent.")
-    ] = 100,
     seed: common.Seed = 1,
     bf16: Bf16 = None,
     device: common.Device = None,
@@ -311,11 +264,9 @@ def pretrain_variants(
 ) -> None:
     """Train the first steps again with one thing changed: no bias, untied, equal frequencies ...
 
-    Each finished variant is kept in the cache: stopped, the same command goes on from there, and
-    several processes can each do some (--only) before one command stores them all.  With --only,
-    --store stores those that are named.
+    Each finished variant is kept in the cache: stopped, the same command goes on from there.
     """
-    options = _options(locals() | {"only": only or ()}, "threads")
+    options = _options(locals(), "threads")
     with _at_work(threads, "finished variants are in the cache"):
         from bertflow_lite.experiments.pretraining.variants import run_variants
 

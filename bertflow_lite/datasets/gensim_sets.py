@@ -25,22 +25,13 @@ _ENCODING = "cp1252"
 
 @dataclass(frozen=True, eq=False)
 class LeeDocuments:
-    """Documents and how alike people found them.
+    """Documents and how alike people found them."""
 
-    Attributes
-    ----------
-    documents : tuple of str
-        The 50 rated documents.
-    background : tuple of str
-        300 further news texts of the same kind, not rated: to fit a calibrator on.
-    similarities : ndarray, shape (50, 50)
-        Mean rating of each two documents, symmetric, 1 on the diagonal. People rated from 1
-        (highly unrelated) to 5 (highly related), about ten of them each pair; the file has the
-        mean divided by 5, so that values lie from 0.2 to 1.
-    """
-
-    documents: tuple[str, ...]
-    background: tuple[str, ...]
+    documents: tuple[str, ...]  # the 50 rated documents
+    background: tuple[str, ...]  # 300 news texts of the same kind, not rated: to fit on
+    # Mean rating of each two documents, symmetric, 1 on the diagonal; shape (50, 50). People rated
+    # from 1 (highly unrelated) to 5 (highly related), about ten of them each pair; the file has the
+    # mean divided by 5, so that values lie from 0.2 to 1.
     similarities: Floats
 
     def __len__(self) -> int:

@@ -4,6 +4,10 @@ The paper's flow (NLI) is fitted on the sentences of SNLI and MNLI together, and
 encoders tuned on their labels (section 4.1). The hub gives these corpora whole. A small
 sample on this machine comes first where there is one, and says so in its `source`: what is
 computed from it is not the paper's setting.
+
+QNLI, of section 4.2 and Table 4, asks which sentence answers which question.  GLUE made it from
+SQuAD: a question beside a sentence of the paragraph that it was asked about.  The paper ranks the
+pairs by the cosine of the two embeddings and reports the AUC.
 """
 
 from __future__ import annotations
@@ -18,9 +22,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow_lite.datasets.pairs import fingerprint_of
-from bertflow_lite.datasets.reading import read_labels, read_lines, read_table
-from bertflow_lite.datasets.source import Found, HubFile, Source, check_count
+from bertflow_lite.datasets.pairs import SentencePairs, fingerprint_of
+from bertflow_lite.datasets.source import (
+    Found,
+    HubFile,
+    Source,
+    check_count,
+    read_labels,
+    read_lines,
+    read_table,
+)
 
 __all__ = [
     "HUB_PARTS",
@@ -37,7 +48,6 @@ LABELS = ("entailment", "neutral", "contradiction")
 SENTENCES_FILE = "nli/nli_sentences.txt.gz"
 PAIRS_FILE = "nli/nli_pairs.tsv.gz"
 
-
 HUB_PARTS: Mapping[str, HubFile] = {
     "snli-train": HubFile("stanfordnlp/snli", "plain_text/train-00000-of-00001.parquet", 549_367),
     "mnli-train": HubFile("nyu-mll/multi_nli", "data/train-00000-of-00001.parquet", 392_702),
@@ -45,7 +55,7 @@ HUB_PARTS: Mapping[str, HubFile] = {
         "nyu-mll/multi_nli", "data/validation_matched-00000-of-00001.parquet", 9_815
     ),
 }
-"""The corpora on the hub, with the number of their pairs that have a label.
+"""The corpora on the hub, with the number of their pairs that have a label; tested on a stand-in.
 
 Flow (NLI) is fitted on the two training sets (942,069 pairs).
 """
@@ -126,8 +136,7 @@ def load_nli_sentences(
     Looked for is ``nli/nli_sentences.txt.gz`` (one sentence a line) in `data_dir`, or else the
     folder named by ``BERTFLOW_DATA``, and in the folder above it; then in the cache; then the
     training sets of SNLI and MNLI in the hub's cache. Only with ``download=True`` are those
-    fetched (about 240 MB), from `HUB_PARTS`. These addresses were tested against a stand-in of
-    the hub only. ``check_counts`` insists on the official number of pairs in the hub's files.
+    fetched (about 240 MB), from `HUB_PARTS`. ``check_counts`` insists on their official number.
     """
     call = "load_nli_sentences(download=True)"
     found = source_of(SENTENCES_FILE).get(call, data_dir, download)
@@ -208,3 +217,56 @@ def _read_hub_part(
         what = f"{part} has {len(kept)} labeled pairs"
         check_count(what, len(kept), HUB_PARTS[part].pairs)
     return [premises[i] for i in kept], [hypotheses[i] for i in kept], [labels[i] for i in kept]
+
+
+QNLI_FILES = {
+    "train": HubFile("nyu-mll/glue", "qnli/train-00000-of-00001.parquet", 104_743),
+    "dev": HubFile("nyu-mll/glue", "qnli/validation-00000-of-00001.parquet", 5_463),
+}
+"""Each split on the hub, and its pairs in GLUE's second release of QNLI."""
+_QNLI_LABELS = ("entailment", "not_entailment")  # the hub writes their positions, 0 and 1
+
+
+def qnli_source(split: str = "dev") -> Source:
+    """Say where a split may lie."""
+    file = f"qnli/{split}.tsv"
+    return Source(f"qnli ({split})", (file,), (QNLI_FILES[split],), f"{file} in it or beside it")
+
+
+def load_qnli(
+    split: str = "dev",
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    download: bool = False,
+    check_counts: bool = True,
+) -> SentencePairs:
+    """Load question-sentence pairs of QNLI (second release, as GLUE has it since 2019).
+
+    Looked for are ``qnli/dev.tsv`` or ``qnli/train.tsv`` (GLUE's own format) in `data_dir`, or
+    else the folder named by ``BERTFLOW_DATA``, and in the folder above it; then in the cache; then
+    the hub's parquet file in the hub's cache. Only with ``download=True`` is that file fetched,
+    from ``nyu-mll/glue``.
+
+    The paper scores ``"dev"``, the validation set. Gold is 1 where the sentence answers the
+    question (GLUE's ``"entailment"``), else 0. ``check_counts`` insists on the official number.
+    """
+    wanted = {"validation": "dev"}.get(split, split)
+    if wanted not in QNLI_FILES:
+        raise ValueError(f"qnli has no split {split!r} with labels; it has train and dev.")
+    home = QNLI_FILES[wanted]
+    call = f"load_qnli({wanted!r}, download=True)"
+    place, (path,), _ = qnli_source(wanted).get(call, data_dir, download)
+    questions, sentences, texts = read_table(path, ("question", "sentence", "label"))
+    labels = np.array(read_labels(texts, path, _QNLI_LABELS), dtype=np.intp) == 0
+    if check_counts:
+        check_count(f"qnli {wanted} has {len(labels)} pairs", len(labels), home.pairs)
+    _log.info("qnli (%s): %d pairs from %s", wanted, len(labels), place)
+    gold, subsets = labels.astype(np.float64), np.full(len(labels), "qnli")
+    return SentencePairs("qnli", wanted, tuple(questions), tuple(sentences), gold, subsets,
+                         source=place)  # fmt: skip
+
+
+def fingerprint_with_labels(pairs: SentencePairs) -> str:
+    """Digest the pairs as stored runs do: the labels are truth values there, not numbers."""
+    labels = (pairs.gold > 0).tolist()
+    return fingerprint_of(["qnli", pairs.split, pairs.sentences1, pairs.sentences2, labels])

@@ -12,18 +12,25 @@ them all.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from bertflow_lite.datasets.download import ARCHIVE, unpack_sts
 from bertflow_lite.datasets.own_files import FORMATS
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.datasets.reading import _pick, read_lines, read_scores, read_table
-from bertflow_lite.datasets.source import Source, check_count
+from bertflow_lite.datasets.source import (
+    ARCHIVE,
+    Source,
+    _pick,
+    check_count,
+    read_lines,
+    read_scores,
+    read_table,
+    unpack_sts,
+)
 from bertflow_lite.files import data_file
 from bertflow_lite.text import did_you_mean
 
@@ -176,29 +183,20 @@ def load_sts(
     parts = _parts(name, split)
     call = f"load_sts({name!r}, download=True)"
     found = source_of(name, split).get(call, data_dir, download, progress=progress)
-    rows: Rows = ([], [], [])
-    subsets: list[str] = []
+    rows: list[tuple[str, str, float, str]] = []
     paths = iter(found.paths)
     for part in parts:
         columns = read_part([next(paths) for _ in files_of(name, part)], name)
         n_pairs = len(columns[2])
         if check_counts:
             check_count(f"{name} {part} has {n_pairs} scored pairs", n_pairs, COUNTS[name][part])
-        rows[0].extend(columns[0])
-        rows[1].extend(columns[1])
-        rows[2].extend(columns[2])
         # The splits of one set are no subsets: STS-B and SICK-R are scored as a whole.
-        subsets += [name if name in FILES else part] * n_pairs
-    _log.info("%s (%s): %d pairs from %s", name, split, len(subsets), found.place)
-    return SentencePairs(
-        name,
-        split,
-        tuple(rows[0]),
-        tuple(rows[1]),
-        np.array(rows[2], dtype=np.float64),
-        np.array(subsets, dtype=np.str_),
-        source=found.place,
-    )
+        subset = name if name in FILES else part
+        rows += zip(*columns, [subset] * n_pairs, strict=True)
+    _log.info("%s (%s): %d pairs from %s", name, split, len(rows), found.place)
+    columns_of: Any = zip(*rows, strict=True) if rows else [()] * 4
+    first, second, gold, subsets = columns_of
+    return SentencePairs(name, split, first, second, gold, subsets, source=found.place)
 
 
 def _refuse_a_file(name: str | os.PathLike[str]) -> None:
@@ -254,31 +252,15 @@ def source_of(name: str, split: str = "all") -> Source:
 
 def _load_own(name: str) -> SentencePairs:
     """Read a set that comes with the package; its halves are its subsets."""
-    sentences1: list[str] = []
-    sentences2: list[str] = []
-    gold: list[float] = []
-    kinds: list[str] = []
-    styles: list[str] = []
-    subsets: list[str] = []
+    rows: list[tuple[Any, ...]] = []
     titles = ["sentence1", "sentence2", "gold", "style"]
     for half in OWN_SETS[name]:
         path = data_file(_HALVES[half])
         tries = half == "mini-sts"  # only there does a pair try something
-        first, second, scores, written, *tried = read_table(path, titles + ["kind"] * tries)
-        sentences1 += first
-        sentences2 += second
-        gold += read_scores(scores, path, 2)
-        kinds += tried[0] if tries else ["plain"] * len(first)
-        styles += written
-        subsets += [half] * len(first)
-    return SentencePairs(
-        name,
-        "test",
-        tuple(sentences1),
-        tuple(sentences2),
-        np.array(gold, dtype=np.float64),
-        np.array(subsets, dtype=np.str_),
-        np.array(kinds, dtype=np.str_),
-        np.array(styles, dtype=np.str_),
-        source="the package",
-    )
+        first, second, scores, styles, *tried = read_table(path, titles + ["kind"] * tries)
+        n = len(first)
+        kinds = tried[0] if tries else ["plain"] * n
+        gold = read_scores(scores, path, 2)
+        rows += zip(first, second, gold, [half] * n, kinds, styles, strict=True)
+    pairs: Any = functools.partial(SentencePairs, name, "test", source="the package")
+    return pairs(*zip(*rows, strict=True))

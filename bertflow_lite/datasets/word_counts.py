@@ -7,11 +7,10 @@ Wikipedia text that the project counts, so that nobody needs the text itself.
 from __future__ import annotations
 
 import gzip
-import lzma
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -25,19 +24,17 @@ from bertflow_lite.text import check_sentences
 
 __all__ = [
     "WordCounts",
-    "count_file",
     "count_words",
     "find_words",
     "load_word_counts",
     "mean_log_frequency",
     "save_word_counts",
-    "wordfreq_words",
 ]
 
 COUNTS_FILE = "wiki_word_counts.tsv.gz"
 # Letters, with apostrophes inside ("don't", "o'clock"), that touch no digit: "1990s" and "19th"
 # hold no word. The second + forbids to give letters back, so that "ab3" holds no "a".
-_WORD = re.compile(r"(?<![^\W_])[^\W\d_]++(?:['’][^\W\d_]++)*+(?!\d)")
+WORD = re.compile(r"(?<![^\W_])[^\W\d_]++(?:['’][^\W\d_]++)*+(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ class WordCounts:
 
 def find_words(text: str) -> list[str]:
     """Give the words of a text, lower-cased: letters, with apostrophes inside but no final 's."""
-    found = _WORD.findall(text.lower())
+    found = WORD.findall(text.lower())
     return [word.replace("’", "'").removesuffix("'s") for word in found]
 
 
@@ -88,18 +85,6 @@ def count_words(texts: Iterable[str], *, keep: int = 50_000, source: str = "") -
     kept = sorted(counter.items(), key=lambda item: (-item[1], item[0]))[:keep]
     words, counts = zip(*kept, strict=True)
     return WordCounts(words, np.array(counts, dtype=np.int64), sum(counter.values()), source)
-
-
-def count_file(path: str | os.PathLike[str], *, keep: int = 50_000, source: str = "") -> WordCounts:
-    """Count the words of a UTF-8 text file, plain, ``.gz`` or ``.xz``, reading it line by line."""
-    return count_words(_lines(Path(path)), keep=keep, source=source)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    openers = {".xz": lzma.open, ".gz": gzip.open}
-    opener = openers.get(path.suffix, open)
-    with opener(path, "rt", encoding="utf-8") as file:  # type: ignore[operator]
-        yield from file
 
 
 def save_word_counts(counts: WordCounts, path: str | os.PathLike[str]) -> None:
@@ -130,22 +115,6 @@ def _read_counts(path: Path) -> WordCounts:
             "source, a line with the total, then word<tab>count."
         ) from error
     return WordCounts(words, numbers, whole, source.removeprefix("# "))
-
-
-def wordfreq_words(n: int = 50_000) -> list[str]:
-    """Give the `n` most frequent English words of the wordfreq package, numbers left out.
-
-    wordfreq mixes books, subtitles, news, web, Reddit, Twitter and Wikipedia: a second opinion on
-    what is frequent (Table 1 takes Wikipedia's).
-    """
-    try:
-        from wordfreq import top_n_list
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "wordfreq's ranks need the package wordfreq: pip install wordfreq"
-        ) from error
-    words = [word for word in top_n_list("en", 2 * n) if _WORD.fullmatch(word)]
-    return words[:n]
 
 
 def mean_log_frequency(sentences: Sequence[str], counts: WordCounts) -> NDArray[np.float64]:

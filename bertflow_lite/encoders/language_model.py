@@ -19,10 +19,9 @@ import torch
 from torch import Tensor
 
 from bertflow_lite.devices import find_device
-from bertflow_lite.encoders.folder import read_model
+from bertflow_lite.encoders.folder import positions_watched, read_model, stated_limit
 from bertflow_lite.encoders.models import load_model, model_folder
 from bertflow_lite.encoders.pooling import pad_tokens
-from bertflow_lite.encoders.trial import positions_watched, stated_limit
 from bertflow_lite.text import check_sentences
 
 __all__ = ["LanguageModel", "Prediction", "fill_mask", "load_language_model"]
@@ -134,15 +133,6 @@ def load_language_model(
 def scores(lm: LanguageModel, h: Tensor) -> Tensor:
     """Scores ``h_c . w_x + b_x`` of all words: log p(x|c), but for a constant of each context."""
     return torch.addmm(lm.bias, h, lm.word_vectors.T)
-
-
-def check_scores(lm: LanguageModel, sentence: str) -> float:
-    """Largest difference between the model's own logits and `scores`, over one sentence."""
-    tokens = lm.tokenizer(sentence, return_tensors="pt")["input_ids"].to(lm.word_vectors.device)
-    with torch.inference_mode():
-        logits = lm.model(input_ids=tokens).logits[0]
-        h = head_inputs(lm, [tuple(tokens[0].tolist())])[0]
-        return float((logits - scores(lm, h)).abs().max())
 
 
 def head_inputs(lm: LanguageModel, rows: Sequence[Sequence[int]]) -> Tensor:

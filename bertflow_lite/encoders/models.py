@@ -4,6 +4,11 @@ Five packaged models need no hub (`PACKAGED_MODELS`): ``minilm``, ``smollm2``, `
 vectors, see `word_vectors`), ``mini-bert``, and ``mpnet``, of BERT-base's size, which is installed
 by whoever wants it.  Any other name is a folder on disk or a hub id such as
 ``"bert-base-uncased"``; the hub is asked only with ``download=True``.
+
+A network with random weights, which has learned nothing, has two kinds of names.
+``random-minilm[:SEED]`` has the shape of the packaged MiniLM; ``random-bert-WIDTHxBLOCKS[:SEED]``
+is a BERT of any shape, for instance ``random-bert-768x12:3``.  All use MiniLM's tokenizer, which
+has BERT's own 30,522 wordpieces.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import importlib.util
 import json
 import logging
 import os
+import re
 import shutil
 import tempfile
 import zipfile
@@ -28,7 +34,6 @@ from torch import nn
 
 from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.folder import read_model, read_tokenizer
-from bertflow_lite.encoders.random_models import is_random_name, load_random
 from bertflow_lite.files import cache_dir, data_file
 from bertflow_lite.hub import hub_model
 from bertflow_lite.text import did_you_mean
@@ -64,7 +69,6 @@ def load_model(
     name: str | os.PathLike[str],
     *,
     device: str | torch.device | None = None,
-    dtype: torch.dtype = torch.float32,
     download: bool = False,
 ) -> LoadedModel:
     """Load a transformer and its tokenizer, frozen and in evaluation mode.
@@ -74,11 +78,9 @@ def load_model(
     name : str or path
         ``"minilm"``, ``"smollm2"``, ``"mini-bert"``, ``"mpnet"``, a folder, or a hub
         id.  ``"random-minilm[:SEED]"`` and ``"random-bert-WIDTHxBLOCKS[:SEED]"`` are the control:
-        a network with random weights, which has learned nothing (`random_models.load_random`).
+        a network with random weights, which has learned nothing.
     device : str or torch.device, optional
         Default: `find_device`.
-    dtype : torch.dtype, default torch.float32
-        Type of the weights in memory.
     download : bool, default False
         Ask the hub for an id, and fetch what its cache lacks or has in an older version.
 
@@ -101,12 +103,12 @@ def load_model(
     if name == "glove":
         raise ValueError("'glove' is a table of word vectors, not a transformer: use load_encoder.")
     if name == "smollm2":
-        model, tokenizer = _load_smollm2(dtype)
+        model, tokenizer = _load_smollm2()
     elif is_random_name(name):
-        model, tokenizer = load_random(name, str(packaged_path("minilm")), dtype)
+        model, tokenizer = load_random(name, str(packaged_path("minilm")))
     else:
         folder = model_folder(name, download=download)
-        tokenizer, model = read_tokenizer(name, folder), read_model(name, folder, dtype=dtype)
+        tokenizer, model = read_tokenizer(name, folder), read_model(name, folder)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     tokenizer.padding_side = "right"
@@ -133,7 +135,7 @@ def model_folder(name: str, *, download: bool = False) -> Path:
         ) from error
 
 
-def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
+def _load_smollm2() -> tuple[Any, Any]:
     """SmolLM2 from a safetensors copy in the cache, made once from the packaged 4-bit file.
 
     Reading the GGUF takes many seconds, the copy one.  The copy is written beside its final place
@@ -144,7 +146,7 @@ def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
     major = version("transformers").split(".")[0]
     folder = cache_dir() / "models" / f"smollm2-{source.stat().st_size}-transformers-{major}"
     if (folder / "config.json").exists():
-        return read_model("smollm2", folder, dtype=dtype), read_tokenizer("smollm2", folder)
+        return read_model("smollm2", folder), read_tokenizer("smollm2", folder)
     from transformers import AutoModel, AutoTokenizer
 
     logger.info("converting %s to float32, once", source.name)
@@ -168,7 +170,7 @@ def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
                 complete.rename(folder)
     except OSError as error:
         logger.warning("no copy of smollm2 in the cache (%s): it is converted each time", error)
-    return model.to(dtype), tokenizer
+    return model.float(), tokenizer
 
 
 def _fingerprint(model: Any, tokenizer: Any) -> str:
@@ -378,6 +380,83 @@ def packaged_path(name: str) -> Path:
     if path is None:
         raise FileNotFoundError(f"the model {name!r} is not here. What helps: {entry.remedy}.")
     return path
+
+
+INITIAL_STD = 0.02  # of every weight in BERT; biases start at 0, layer norms at the identity
+_BERT_NAME = re.compile(r"random-bert-(\d+)x(\d+)(?::(\d+))?")
+_MINILM_NAME = re.compile(r"random-minilm(?::(\d+))?")
+
+
+def is_random_name(name: str) -> bool:
+    """Whether a model name asks for random weights, well-formed or not."""
+    return name.startswith(("random-mini", "random-bert"))
+
+
+def load_random(name: str, folder: str) -> tuple[Any, Any]:
+    """Make a transformer with random weights, and give it the tokenizer of a folder.
+
+    ``random-minilm[:SEED]`` takes the configuration of that folder.  Every weight matrix and
+    embedding of ``random-bert-WIDTHxBLOCKS[:SEED]`` is drawn from N(0, 0.02^2), as before BERT's
+    training, by a generator of its own that is seeded with the seed and the tensor's name.  So the
+    weights are the same on every machine, and a network of few blocks is the beginning of the one
+    with more: hidden state k of ``random-bert-384x12`` is the last one of ``random-bert-384xk``.
+    """
+    from transformers import AutoConfig, AutoModel, BertConfig, BertModel
+
+    tokenizer = read_tokenizer(name, Path(folder))
+    if shape := _BERT_NAME.fullmatch(name):
+        width, blocks = int(shape[1]), int(shape[2])
+        config = BertConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=width,
+            num_hidden_layers=blocks,
+            num_attention_heads=_heads(name, width, blocks),
+            intermediate_size=4 * width,
+            initializer_range=INITIAL_STD,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+        with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it is
+            model = BertModel(config, add_pooling_layer=False)
+        _draw(model, int(shape[3] or 0))
+    elif shape := _MINILM_NAME.fullmatch(name):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(shape[1] or 0))
+            config = AutoConfig.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+            model = AutoModel.from_config(config, trust_remote_code=False)
+    else:
+        raise ValueError(
+            f"{name!r} is no random model: write random-bert-WIDTHxBLOCKS or random-minilm, and "
+            "after a colon the seed, which must be a whole number, as in random-bert-384x6:1."
+        )
+    return model, tokenizer
+
+
+def _heads(name: str, width: int, blocks: int) -> int:
+    """Heads of 64 dimensions, as all of BERT's sizes have; of 32 where 64 does not divide."""
+    if blocks < 1 or width < 32 or width % 32:
+        raise ValueError(
+            f"{name!r} asks for width {width} and {blocks} blocks; the width must be a multiple of "
+            "32 (64 for BERT's own heads), and there must be a block."
+        )
+    return width // 64 if width % 64 == 0 else width // 32
+
+
+@torch.no_grad()
+def _draw(model: torch.nn.Module, seed: int) -> None:
+    for name, tensor in model.named_parameters():
+        if tensor.dim() < 2:
+            tensor.fill_(1.0 if name.endswith("LayerNorm.weight") else 0.0)
+            continue
+        digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+        # Drawn in double: rounding to single hides the last bits, in which processors differ.
+        values = torch.empty(tensor.shape, dtype=torch.float64)
+        tensor.copy_(values.normal_(0.0, INITIAL_STD, generator=generator))
+    padding = model.get_input_embeddings().padding_idx  # type: ignore[operator]
+    if padding is not None:
+        model.get_input_embeddings().weight[padding] = 0.0  # type: ignore[operator]
 
 
 # transformers notes for each process which classes can record hidden states, when a model is made

@@ -14,7 +14,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-__all__ = ["LAYER_NAMES", "LayerChoice", "LayersArgument", "resolve_layers"]
+__all__ = ["LAYER_NAMES", "LayerChoice", "LayersArgument"]
 
 
 def pad_tokens(rows: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:
@@ -29,23 +29,12 @@ def pad_tokens(rows: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Ten
 
 
 def pool(states: Tensor, mask: Tensor, slot: str, weights: Tensor | None = None) -> Tensor:
-    """Pool one hidden state over its tokens.
+    """Pool a hidden state, shape (batch, tokens, dim), over its tokens: (batch, dim), float32.
 
-    Parameters
-    ----------
-    states : Tensor, shape (batch, tokens, dim)
-        A hidden state.
-    mask : Tensor, shape (batch, tokens)
-        1 for a token, 0 for padding.
-    slot : str
-        ``"mean:k"`` or ``"cls:k"``.
-    weights : Tensor, shape (batch, tokens), optional
-        What each token counts in the mean, at least 0; by default all count the same.
-
-    Returns
-    -------
-    Tensor, shape (batch, dim), float32
-        The masked mean; a sentence without any token that counts gives the zero vector.
+    ``mask``, shape (batch, tokens), is 1 for a token and 0 for padding, the slot ``"mean:k"`` or
+    ``"cls:k"``.  ``weights``, of the mask's shape and at least 0, are what each token counts in the
+    mean; by default all count the same.  A sentence without any token that counts gives the zero
+    vector.
     """
     how = mask if weights is None else mask * weights
     return POOLINGS[slot.partition(":")[0]](states.float(), how)
@@ -105,19 +94,10 @@ class LayerChoice:
 
 
 def resolve_layers(layers: LayersArgument, n_states: int) -> LayerChoice:
-    """Turn a layer name, an index or a tuple of indices into a `LayerChoice`.
+    """Turn a key of `LAYER_NAMES`, an index or a tuple of indices to average into a `LayerChoice`.
 
-    Parameters
-    ----------
-    layers : str, int or tuple of int
-        A key of `LAYER_NAMES`, an index, or several whose hidden states are averaged.  The
-        command line's ``"4"`` and ``"1,6"`` are understood too.
-    n_states : int
-        Number of hidden states of the model: its blocks plus one.
-
-    Returns
-    -------
-    LayerChoice
+    The command line's ``"4"`` and ``"1,6"`` are understood too.  ``n_states`` is the number of
+    hidden states of the model: its blocks plus one.
 
     Examples
     --------

@@ -104,12 +104,10 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         X : list, array or column of str, length n
             Sentences.
         y : ignored
-            For pipelines.
 
         Returns
         -------
         SentenceEncoder
-            Itself.
         """
         texts = check_sentences(X)
         for name in ("_of_the_fit", "weights_"):  # a new fit may be for another encoder
@@ -143,12 +141,6 @@ class SentenceEncoder(ClassNamePrefixFeaturesOutMixin, Savable, TransformerMixin
         Returns
         -------
         TokenWeights or None
-
-        Raises
-        ------
-        ValueError
-            If tokens are to be weighed and the step is not fitted, or was fitted with other
-            ``weights``.
         """
         if self.weights is None:
             return None

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bertflow_lite.text import did_you_mean
 
-__all__ = ["KINDS", "TokenWeights", "count_weights"]
+__all__ = ["KINDS", "TokenWeights"]
 
 SIF_A = 1e-3
 # Far beyond any weight of `KINDS`, far below what float32 states times it could not hold.
@@ -43,11 +43,6 @@ class TokenWeights:
     ----------
     fingerprint : str
         16 hex digits over the values.
-
-    Raises
-    ------
-    ValueError
-        If the values are no such weights.
 
     Examples
     --------
@@ -146,29 +141,10 @@ def check_kind(kind: object) -> str:
 def count_weights(
     rows: Iterable[Sequence[int]], n_vocabulary: int, kind: str, special: Sequence[int] = ()
 ) -> TokenWeights:
-    """Find weights by the rarity of tokens.
+    """Find weights by the rarity of tokens in sentences, each given as its token ids.
 
-    Parameters
-    ----------
-    rows : iterable of sequences of int
-        The token ids of each sentence.
-    n_vocabulary : int
-        How many tokens there are.
-    kind : str
-        A key of `KINDS`.
-    special : sequence of int, default ()
-        Ids of tokens that are no words, such as [CLS] and [SEP].
-
-    Returns
-    -------
-    TokenWeights
-        A token that no sentence holds has the largest weight.
-
-    Raises
-    ------
-    ValueError
-        For an unknown kind; or where every token stands in every sentence, so that "idf-1"
-        weighs none.
+    ``kind`` is a key of `KINDS`; ``special`` are ids of tokens that are no words, such as [CLS] and
+    [SEP].  A token that no sentence holds has the largest weight.
 
     Examples
     --------

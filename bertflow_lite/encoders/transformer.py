@@ -23,12 +23,8 @@ from bertflow_lite.devices import (
     is_out_of_memory,
 )
 from bertflow_lite.encoders.cache import EmbeddingCache
-from bertflow_lite.encoders.models import (
-    LoadedModel,
-    let_record,
-    load_model,
-    without_recorders,
-)
+from bertflow_lite.encoders.folder import all_states, padding_token, try_model
+from bertflow_lite.encoders.models import LoadedModel, let_record, load_model, without_recorders
 from bertflow_lite.encoders.pooling import (
     LayerChoice,
     LayersArgument,
@@ -37,7 +33,6 @@ from bertflow_lite.encoders.pooling import (
     resolve_layers,
 )
 from bertflow_lite.encoders.token_weights import TokenWeights, check_kind, count_weights
-from bertflow_lite.encoders.trial import all_states, padding_token, try_model
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder, load_glove
 from bertflow_lite.files import cache_dir
 from bertflow_lite.text import check_sentences
@@ -88,10 +83,8 @@ def load_encoder(
     Returns
     -------
     Encoder or WordVectorEncoder
-        Both have ``encode(sentences, layers=...)``, ``name``, ``dim``, ``fingerprint``,
-        ``device``, ``default_layers`` and ``has_cls``.  Word vectors read the whole sentence, on
-        the CPU and in float32, whatever is asked for: the settings are checked all the same, and
-        a warning is logged where they ask for another.
+        Word vectors read the whole sentence, on the CPU and in float32, whatever is asked for: the
+        settings are checked all the same, and a warning is logged where they ask for another.
 
     Raises
     ------
@@ -299,21 +292,13 @@ class Encoder:
         sentences : sequence of str, length n
             Sentences like those to encode, or any others; a repeated one counts each time.
         kind : {"idf", "idf-1", "sif"}, default "idf"
-            ``"idf"``: the weight of a token that n_t of the n sentences hold is
-            ln((1 + n) / (1 + n_t)) + 1.  [CLS] and [SEP] stand in all of them and have the least
-            weight, 1.  ``"idf-1"``: the same less 1, so that they count nothing.  ``"sif"``:
-            a / (a + p_t) with a = 0.001 and p_t the token's share of the sentences' tokens; [CLS],
-            [SEP] and the like count nothing.  See `token_weights.KINDS`.
+            `token_weights.KINDS` has the formulas.  [CLS] and [SEP], which stand in all sentences,
+            have the least weight by ``"idf"``, 1, and count nothing by the others.
 
         Returns
         -------
         TokenWeights
             For ``encode(..., weights=...)``.
-
-        Raises
-        ------
-        ValueError
-            For an unknown kind, or input that is not a sequence of well-formed strings.
 
         Examples
         --------

@@ -83,11 +83,6 @@ class WordVectorEncoder:
         -------
         ndarray, shape (n, dim), float32
             A sentence of unknown words only gives the zero vector.
-
-        Raises
-        ------
-        ValueError
-            If the weights are of another vocabulary.
         """
         texts = check_sentences(sentences)
         if weights is not None and len(weights.values) != len(self.vectors):

@@ -464,11 +464,8 @@ def average_models(runs: Mapping[str, Rows]) -> dict[str, dict[str, float]]:
     anew for each of them. Both look at the scores that they are judged by, so they are upper bounds
     rather than methods.
 
-    Returns
-    -------
-    dict of str to dict of str to float
-        Variant -> model -> mean Spearman x 100, and ``"mean"`` over the models; best first.
-        What is missing (or diverged) on some model or cell is left out.
+    Gives variant -> model -> mean Spearman x 100, and ``"mean"`` over the models; best first. What
+    is missing (or diverged) on some model or cell is left out.
     """
     table: dict[str, dict[str, float]] = {}
     for model, rows in runs.items():

@@ -32,12 +32,9 @@ def flow_states(
 ) -> dict[str, NDArray[np.float32]]:
     """Follow embeddings through a fitted flow.
 
-    Returns
-    -------
-    dict of str to ndarray, each of shape (n, n_live)
-        ``"embeddings"``; ``"actnorm 1"``, after the first shift and scale; ``"step 1"`` and so on,
-        after each coupling; the last one is the latent. Dimensions without any spread, which the
-        flow leaves alone, are left out.
+    Gives ``"embeddings"``; ``"actnorm 1"``, after the first shift and scale; ``"step 1"`` and so
+    on, after each coupling; the last one is the latent. Dimensions without any spread, which the
+    flow leaves alone, are left out: each is of shape (n, n_live).
     """
     flow = calibrator.flow_
     live = np.ascontiguousarray(embeddings[:, calibrator.live_])
@@ -75,10 +72,7 @@ def plane_coordinates(
     agree as well as it can with the one before, and scaled so that the root mean square distance
     of the points from the origin is 1.
 
-    Returns
-    -------
-    list of (ndarray of shape (n, 2), float)
-        Coordinates, and the plane's share of the squared length of the rows.
+    Gives coordinates, shape (n, 2), and the plane's share of the squared length of the rows.
     """
     out: list[tuple[Floats, float]] = []
     for state in states:

@@ -22,12 +22,12 @@ from bertflow_lite.datasets.gensim_sets import WORD_SETS, WordPairs, load_word_p
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.datasets.word_counts import (
+    WORD,
     WordCounts,
     load_word_counts,
     mean_log_frequency,
-    wordfreq_words,
 )
-from bertflow_lite.encoders.transformer import Encoder, load_encoder
+from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.runs import round_numbers
 from bertflow_lite.experiments.scoring import calibrated, different_sentences, set_name
 from bertflow_lite.experiments.table1 import (
@@ -39,11 +39,9 @@ from bertflow_lite.experiments.table1 import (
 )
 from bertflow_lite.measures.geometry import (
     effective_rank,
-    frequency_shares,
     iso_score,
     mean_cosine,
     partition_score,
-    sampled_mean_cosine,
     singular_values,
 )
 from bertflow_lite.measures.scores import bootstrap_interval, score_sts
@@ -67,7 +65,7 @@ VIEWS = ("none", "whiten", "flow")
 
 
 def run_geometry(
-    model: Encoder | str,
+    model: Encoder,
     *,
     sets: Sequence[SentencePairs] | None = None,
     layers: Sequence[str] = LAYERS,
@@ -88,11 +86,6 @@ def run_geometry(
     ``first_token``: the layers of the first set without each sentence's first token; ``views``:
     coordinates; ``settings``: what they depend on.
     """
-    if isinstance(model, str):
-        loaded = load_encoder(model)
-        if not isinstance(loaded, Encoder):
-            raise ValueError(f"{model!r} has no layers to measure; give a transformer.")
-        model = loaded
     sets = default_sets() if sets is None else list(sets)
     counts = load_word_counts()
     words = WordEmbeddings.of(model, counts.words)
@@ -166,34 +159,24 @@ def measure_space(
 
     ``spectrum`` adds the centered singular values, divided by the largest, at up to 80 indices.
 
-    Gives ``mean_cosine`` (with ``low``, ``high``) over all pairs, ``sampled_cosine`` over 10,000
-    random ones, ``effective_rank`` and ``effective_rank_raw`` (not centered), ``iso_score``,
-    ``partition_score`` (rows of unit length), ``frequency`` and ``length`` (`frequency_shares` with
-    mean log word frequency, and with the log of the number of words), ``sts``, ``sts_low``,
-    ``sts_high``, and ``sts_centered``: the score after subtracting the mean.
+    Gives what `describe_space` gives, ``partition_score`` (rows of unit length), ``frequency`` and
+    ``length`` (`frequency_shares` with mean log word frequency, and with the log of the number of
+    words), ``sts``, ``sts_low`` and ``sts_high``.
     """
     rows, texts = different_sentences(pairs)
     x = embeddings[rows]
-    sampled = sampled_mean_cosine(x, random_state=random_state)
     space = describe_space(x, N_SPECTRUM)
     interval = bootstrap_interval(
         pairs, embeddings, n_resamples=n_resamples, random_state=random_state
     )
-    centered = embeddings - x.mean(axis=0)
     n_words = np.array([len(text.split()) for text in texts])
     out = {
-        "sampled_cosine": {"estimate": sampled.estimate, "low": sampled.low, "high": sampled.high},
-        "effective_rank_raw": effective_rank(singular_values(x, center=False)),
         "partition_score": partition_score(unit_rows(x.astype(np.float64))),
-        "mean_norm": float(np.linalg.norm(x, axis=1).mean()),
-        "frequency": frequency_shares(
-            x, mean_log_frequency(texts, counts), n_directions=5
-        ).to_dict(),
-        "length": frequency_shares(x, np.log(n_words), n_directions=5).to_dict(),
+        "frequency": frequency_shares(x, mean_log_frequency(texts, counts), n_directions=5),
+        "length": frequency_shares(x, np.log(n_words), n_directions=5),
         "sts": interval.estimate,
         "sts_low": interval.low,
         "sts_high": interval.high,
-        "sts_centered": bootstrap_interval(pairs, centered, n_resamples=1).estimate,
     }
     if not spectrum:
         del space["spectrum"]
@@ -212,6 +195,50 @@ def describe_space(x: NDArray[np.floating[Any]], most: int) -> dict[str, Any]:
         "effective_rank": effective_rank(singular),
         "iso_score": iso_score(x),
         "spectrum": {"index": at.tolist(), "value": (singular[at - 1] / singular[0]).tolist()},
+    }
+
+
+def frequency_shares(
+    x: ArrayLike, log_frequency: ArrayLike, *, n_directions: int = 10
+) -> dict[str, Any]:
+    """Share of variance that log frequency explains, in the top directions and in all (3.1).
+
+    Each principal coordinate is regressed on log frequency (for sentences: the mean over their
+    words).  Any other number for each row, of which there are three at least, can stand in for it,
+    as a control.  Expect 1 / (n - 1) by chance.
+
+    Gives ``variance``, the share of the total variance along each of the top directions, strongest
+    first; ``explained``, the share of that variance that log frequency explains: its squared
+    correlation with the coordinate; ``top`` and ``all``, the same over the top directions together,
+    and over all.
+
+    Examples
+    --------
+    The first direction is the frequency itself, the second has nothing of it:
+
+    >>> found = frequency_shares([[4.0, 0.0], [0.0, 1.0], [0.0, -1.0], [-4.0, 0.0]], [2, 1, 1, 0])
+    >>> [round(share, 6) for share in found["explained"]], round(found["all"], 3)
+    ([1.0, 0.0], 0.941)
+    """
+    rows, f = as_rows(x, "x"), as_values(log_frequency, "log_frequency")
+    if len(f) != len(rows):
+        raise ValueError(f"There are {len(rows)} embeddings, but {len(f)} frequencies.")
+    if f.min() == f.max() or bool((rows == rows[0]).all()):
+        raise ValueError("All frequencies or all embeddings are the same: nothing to explain.")
+    variances, directions = principal_directions(rows, rows.mean(axis=0))
+    variances = variances.clip(0.0)  # rounding can lead just below 0
+    f = f - f.mean()  # so that centering the rows as well changes nothing
+    covariance = directions @ (rows.T @ f) / len(f)
+    explained = covariance**2 / (f @ f / len(f))  # variance along each direction, explained by f
+    k = slice(min(n_directions, len(variances)))
+    # A direction without variance has nothing to explain; rounding would make up something.
+    some = variances > 1e-12 * variances[0]
+    shares = np.where(some, explained / np.where(some, variances, 1.0), 0.0)
+    return {
+        "variance": (variances[k] / variances.sum()).tolist(),
+        "explained": shares[k].tolist(),
+        "top": float(explained[k].sum() / variances[k].sum()),
+        "all": float(explained.sum() / variances.sum()),
     }
 
 
@@ -312,13 +339,12 @@ def measure_first_token(encoder: Encoder, pairs: SentencePairs) -> list[dict[str
 
 
 def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
-    """Measure Table 1, in three readings of "rank", and the word space around it."""
+    """Measure Table 1, by our ranks and by wordfreq's, and the word space around it."""
     measured = words.up_to(BINS[-1][1])
     neighbors = find_neighbors(words.vectors, words.rows)
     n = len(measured.words)
     first = type(neighbors)(*(values[:n] for values in vars(neighbors).values()))
-    # Two other readings of "rank": wordfreq's, and the rank among one-token words only.
-    other = {word: rank for rank, word in enumerate(wordfreq_words())}
+    other = {word: rank for rank, word in enumerate(wordfreq_words(50_000))}
     by_wordfreq = np.array([other.get(word, len(other)) for word in words.words], dtype=np.intp)
     own = words.vectors[words.rows]
     norms = np.linalg.norm(own, axis=1)
@@ -328,25 +354,15 @@ def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
     plane = (own - mean) @ directions[:2].T
     shown = np.unique(np.geomspace(1, len(words.words), N_SHOWN_WORDS).round().astype(int)) - 1
     return {
-        "n_vectors": len(words.vectors),
         "n_left_out": words.n_left_out,
         "n_words": len(words.words),
         "dim": int(own.shape[1]),
         "table1": make_table1(measured, first),
         "table1_wordfreq": make_table1(words, neighbors, ranks=by_wordfreq),
-        "table1_one_token_ranks": make_table1(words, neighbors, ranks=np.arange(len(words.words))),
-        "spearman_with_rank": {  # over the words of Table 1
-            "norm": spearman(measured.ranks, norms[:n]),
-            "distance": spearman(measured.ranks, first.distance.mean(axis=1)),
-            "distance_over_norm": spearman(measured.ranks, first.distance.mean(axis=1) / norms[:n]),
-            "dot": spearman(measured.ranks, first.dot.mean(axis=1)),
-        },
-        "spearman_norm_distance": spearman(norms[:n], first.distance.mean(axis=1)),
         "space": {
             **describe_space(own, N_SPECTRUM),
             "partition_score": partition_score(own),
-            "partition_score_unit": partition_score(unit_rows(own.astype(np.float64))),
-            "frequency": frequency_shares(own, f, n_directions=10).to_dict(),
+            "frequency": frequency_shares(own, f),
         },
         "shown": {
             "word": [words.words[i] for i in shown],
@@ -360,6 +376,21 @@ def measure_words(words: WordEmbeddings, counts: WordCounts) -> dict[str, Any]:
             "pca": {"x": plane[shown, 0].tolist(), "y": plane[shown, 1].tolist()},
         },
     }
+
+
+def wordfreq_words(n: int) -> list[str]:
+    """Give the `n` most frequent English words of the wordfreq package, numbers left out.
+
+    wordfreq mixes books, subtitles, news, web, Reddit, Twitter and Wikipedia: a second opinion on
+    what is frequent (Table 1 takes Wikipedia's).
+    """
+    try:
+        from wordfreq import top_n_list
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "wordfreq's ranks need the package wordfreq: pip install wordfreq"
+        ) from error
+    return [word for word in top_n_list("en", 2 * n) if WORD.fullmatch(word)][:n]
 
 
 def score_words(
@@ -386,14 +417,7 @@ def score_words(
         "zipf-whiten": zipf.transform,
         "flow": lambda x: flow.transform(x.astype(np.float32)),
     }
-    out: dict[str, Any] = {
-        "fitted_on": len(fit_on),
-        "effective_words": {  # 1 / sum p^2: how many words the weighted moments rest on
-            "uniform": float(len(n)),
-            "zipf": float(n.sum() ** 2 / (n**2).sum()),
-        },
-        "sets": {},
-    }
+    out: dict[str, Any] = {"fitted_on": len(fit_on), "sets": {}}
     for name in WORD_SETS:
         pairs = load_word_pairs(name)
         first, tokens1 = embed_words(model, pairs.words1)
@@ -443,19 +467,13 @@ def score_word_pairs(pairs: WordPairs, vectors1: ArrayLike, vectors2: ArrayLike)
 class WeightedWhitening:
     """Whitening under weights; word frequencies as weights make it Zipfian (Yokoi et al. 2024).
 
-    Subtract the weighted mean, then scale the principal directions of the weighted covariance to
-    variance 1.  Uniform weights treat all words alike, so that the tens of thousands of rare ones
-    set the mean and the directions; frequencies treat all *occurrences* alike.
+    Subtract the weighted ``mean``, then multiply by ``matrix``: it scales the principal directions
+    of the weighted covariance to variance 1, those without variance left out.  Uniform weights
+    treat all words alike, so that the tens of thousands of rare ones set the mean and the
+    directions; frequencies treat all *occurrences* alike.
 
     Weights are at least 0, such as word counts; their scale does not matter, and by default they
     are uniform.
-
-    Attributes
-    ----------
-    mean : ndarray, shape (dim,)
-        The weighted mean.
-    matrix : ndarray, shape (dim, n_kept)
-        What centered vectors are multiplied by.  Directions without variance are dropped.
     """
 
     def __init__(self, vectors: ArrayLike, weights: ArrayLike | None = None) -> None:

@@ -127,10 +127,7 @@ def fine_tune(
     epochs: int = 1,
     learning_rate: float = 2e-5,
     batch_size: int = 16,
-    warmup: float = 0.1,
-    weight_decay: float = 0.01,
     keep_blocks: int | None = None,
-    classifier_bias: bool = False,
     max_length: int = 64,
     validation: int = 2000,
     limit: int | None = None,
@@ -151,11 +148,9 @@ def fine_tune(
     ``nli.json`` with all settings and the history; ``overwrite`` replaces what is in it, and
     forgets an unfinished run of other settings.
 
-    The rate of AdamW rises linearly to ``learning_rate`` over the share ``warmup`` of the steps,
-    then falls linearly to 0; gradients are clipped at norm 1. All weights but biases and layer
-    norms decay, as in Sentence-BERT and the released code. ``classifier_bias`` gives the softmax a
-    bias, as the library does; the papers and the released code have none. ``keep_blocks`` cuts the
-    encoder before (`cut_blocks`).
+    The rate of AdamW rises linearly to ``learning_rate`` over a tenth of the steps, then falls
+    linearly to 0; gradients are clipped at norm 1. All weights but biases and layer norms decay, as
+    in Sentence-BERT and the released code. ``keep_blocks`` cuts the encoder before (`cut_blocks`).
 
     ``validation`` pairs are held out for the accuracy (`hold_out`); of the others, ``limit`` are
     trained on, drawn at random: the same ones for every seed. The seed is that of the classifier's
@@ -172,8 +167,6 @@ def fine_tune(
         ("batch_size", batch_size, batch_size >= 1),
         ("checkpoint_steps", checkpoint_steps, checkpoint_steps >= 1),
         ("learning_rate", learning_rate, learning_rate > 0),
-        ("warmup", warmup, 0 <= warmup < 1),
-        ("weight_decay", weight_decay, weight_decay >= 0),
         ("limit", limit, limit is None or limit >= 1),
         ("seed", seed, seed >= 0),
     ):
@@ -195,32 +188,24 @@ def fine_tune(
         "start_fingerprint": start.fingerprint,
         "loss": "softmax over [u, v, |u - v|]",
         "pooling": "mean of the last block's output over tokens",
-        "classifier_bias": classifier_bias,
+        "classifier_bias": False,
         "epochs": epochs,
         "learning_rate": learning_rate,
         "batch_size": batch_size,
-        "warmup": warmup,
-        "weight_decay": weight_decay,
+        "warmup": 0.1,
+        "weight_decay": 0.01,
         "max_length": max_length,
         "seed": seed,
-        "pairs": {
-            "fingerprint": pairs.fingerprint,
-            "train": len(trained_on),
-            "held_out": len(held_out),
-        },
-    }
+        "pairs": {"fingerprint": pairs.fingerprint, "train": len(trained_on),
+                  "held_out": len(held_out)},
+    }  # fmt: skip
     work = out.with_name(f".{out.name}.unfinished")
     with workplace(work), _random_state_kept():
         begin_or_go_on(work / "settings.json", settings, overwrite)
         trained = train_siamese(
-            start,
-            select_pairs(pairs, trained_on),
-            work,
-            settings=settings,
-            device=place,
-            checkpoint_steps=checkpoint_steps,
-            progress=progress,
-        )
+            start, select_pairs(pairs, trained_on), work, settings=settings, device=place,
+            checkpoint_steps=checkpoint_steps, progress=progress,
+        )  # fmt: skip
         result = work / "result"
         tuned = load_model(result, device=place)
         verdict: dict[str, Any] = {}
@@ -283,15 +268,8 @@ def run_nli(
     dev = load_sts(sts, split, download=download)  # fails before the work
     pairs = load_nli_pairs(download=download) if pairs is None else pairs
     whole = load_model(model, device=device, download=download)
-    fine_tune(
-        whole,
-        pairs,
-        out,
-        keep_blocks=keep_blocks,
-        max_length=max_length,
-        device=device,
-        **options,
-    )
+    options |= {"keep_blocks": keep_blocks, "max_length": max_length, "device": device}
+    fine_tune(whole, pairs, out, **options)
     # The cut model's hidden states are the whole one's, so that one pass (or the cache) gives all.
     n_blocks = int(whole.model.config.num_hidden_layers)
     states = Encoder(whole, max_length=max_length, precision="float32").encode(
@@ -383,12 +361,7 @@ def train_siamese(
     start.model.save_pretrained(begin)
     start.tokenizer.save_pretrained(begin)
     torch.manual_seed(settings["seed"])  # the classifier's first weights
-    loss = make_siamese(
-        begin,
-        max_length=settings["max_length"],
-        bias=settings["classifier_bias"],
-        device=device,
-    )
+    loss = make_siamese(begin, max_length=settings["max_length"], bias=False, device=device)
     steps = math.ceil(len(pairs.premises) / settings["batch_size"]) * settings["epochs"]
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(work / "checkpoints"),

@@ -31,27 +31,10 @@ MOST_SENTENCES = 300_000
 class ConvergedFlow(FlowCalibrator):
     """A flow trained until the bits per dimension of held-out embeddings stop falling.
 
-    A tenth of the embeddings, drawn at random, is held out.  After each pass over the others
-    their bits per dimension are measured.  Training ends with the first pass that lowers them by
-    less than ``least_gain``, or after ``most_epochs`` passes; the best flow is kept.
-
-    Parameters
-    ----------
-    least_gain : float, default 0.005
-        In bits per dimension.
-    most_epochs : int, default 30
-        Limit on passes.
-    batch_size : int, default 256
-        Larger than the paper's 32, for speed.
-    random_state : int, default 0
-        Seed of the flow, of what is held out, and of the batch order.
-    progress : bool, default False
-        Show a progress bar for each pass.
-
-    Attributes
-    ----------
-    held_out_bits_ : list of float
-        Bits per dimension of the held-out embeddings: after initialization, and after each pass.
+    A tenth of the embeddings, drawn at random, is held out.  After each pass over the others their
+    bits per dimension are measured (``held_out_bits_``, the first after initialization).  Training
+    ends with the first pass that lowers them by less than ``least_gain``, or after ``most_epochs``
+    passes; the best flow is kept.  Batches are larger than the paper's, for speed.
     """
 
     def __init__(
@@ -106,11 +89,7 @@ class ConvergedFlow(FlowCalibrator):
 
 
 def fit_nli_flow(
-    embeddings: NDArray[np.floating[Any]],
-    *,
-    form: NliForm,
-    seed: int = 0,
-    progress: bool = False,
+    embeddings: NDArray[np.floating[Any]], *, form: NliForm, seed: int = 0, progress: bool = False
 ) -> FlowCalibrator:
     """Fit the flow of the rows "flow (NLI)".
 

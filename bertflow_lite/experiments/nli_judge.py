@@ -60,21 +60,11 @@ def load_nli_record(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return record
 
 
-def classify(encoder: Encoder, pairs: NliPairs, folder: str | os.PathLike[str]) -> Floats:
-    """Log-probabilities of the three classes, by the classifier that fine-tuning left.
-
-    The folder is where `fine_tune` put the model and its classifier; labels are not looked at.
-    Shape (n_pairs, 3).
-    """
-    u, v = _embed(encoder, pairs)
-    return _log_probabilities(u, v, Path(folder))
-
-
 def judge(encoder: Encoder, pairs: NliPairs, folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Classify pairs, and compare with their labels; the arguments are those of `classify`.
+    """Classify pairs, and compare with their labels.
 
-    Gives ``accuracy``, ``majority``, ``without_premise``, ``validation_loss`` and ``by_source``, as
-    in `NliHistory`.
+    The folder is where `fine_tune` put the model and its classifier.  Gives ``accuracy``,
+    ``majority``, ``without_premise``, ``validation_loss`` and ``by_source``, as in `NliHistory`.
     """
     u, v = _embed(encoder, pairs)
     scores = _log_probabilities(u, v, Path(folder))

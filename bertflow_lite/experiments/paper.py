@@ -72,13 +72,9 @@ def _rename(content: Any) -> Any:
 
 
 def load_paper_table(number: int) -> dict[str, Any]:
-    """Give the figures of one of the paper's tables.
+    """Give the figures of one of the paper's tables, sets by our names: ``"stsb"``, ``"sts12"`` ...
 
-    Returns
-    -------
-    dict
-        Always with ``caption``; the rest has the table's own shape (see the file).  Sets have our
-        names: ``"stsb"``, ``"sick-r"``, ``"sts12"`` ...
+    There is always a ``caption``; the rest has the table's own shape (see the file).
     """
     if number not in _TABLES:
         raise ValueError(f"the paper has tables 1 to 8, not {number!r}.")
@@ -131,12 +127,9 @@ def measure_gain(before: Mapping[str, float], after: Mapping[str, float]) -> Gai
 def text_claims() -> dict[str, dict[str, float | str]]:
     """Set the gains that the paper's text states beside those that its Table 2 gives.
 
-    Returns
-    -------
-    dict
-        For ``"BERT-base"`` and ``"BERT-large"``: ``stated`` (average gain of flow (target) over
-        last2avg, section 4.1), ``average``, ``largest`` and ``largest_on``, all three recomputed
-        from the table, and ``stated_largest`` (the abstract's and introduction's "up to").
+    For ``"BERT-base"`` and ``"BERT-large"``: ``stated`` (average gain of flow (target) over
+    last2avg, section 4.1), ``average``, ``largest`` and ``largest_on``, all three recomputed
+    from the table, and ``stated_largest`` (the abstract's and introduction's "up to").
     """
     claims = _read()["claims_in_text"]
     own = load_paper_table(2)["own"]

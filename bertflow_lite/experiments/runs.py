@@ -33,7 +33,7 @@ import torch
 from bertflow_lite.files import cache_dir, data_file, write_json
 from bertflow_lite.saving import package_versions
 
-__all__ = ["load_run", "provenance", "round_numbers", "store_run", "typed_command"]
+__all__ = ["load_run"]
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -42,23 +42,9 @@ T = TypeVar("T")
 def provenance(
     *, model: str, fingerprint: str, seed: int | list[int], device: str, **settings: Any
 ) -> dict[str, Any]:
-    """Say how a run came about.
+    """Say how a run came about: model, fingerprint, seed(s), device, and what else it depends on.
 
-    Parameters
-    ----------
-    model, fingerprint : str
-        The encoder's name and the digest of its weights.
-    seed : int or list of int
-        Random state(s) of the run.
-    device : str
-        Where it ran, for instance ``"cpu"``.
-    **settings
-        Whatever else the numbers depend on: layers, presets, data fingerprints.
-
-    Returns
-    -------
-    dict
-        Also with versions, machine, threads, date and the command that was typed.
+    With versions, machine, threads, date and the command that was typed.
     """
     name = torch.cuda.get_device_name() if device.startswith("cuda") else platform.machine()
     return {
@@ -76,15 +62,6 @@ def provenance(
 
 def typed_command(arguments: Sequence[str]) -> str:
     """Write a command line as it can be typed anywhere: paths of this machine lose their folder.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-        What follows the program's name.
-
-    Returns
-    -------
-    str
 
     Examples
     --------
@@ -108,23 +85,10 @@ def typed_command(arguments: Sequence[str]) -> str:
 def store_run(
     table: str, name: str, how: Mapping[str, Any], results: Any, folder: Path | None = None
 ) -> Path:
-    """Write a run to ``<folder>/<table>/<name>.json``.
+    """Write a run (`provenance`, numbers) to ``<folder>/<table>/<name>.json``, and give the file.
 
-    Parameters
-    ----------
-    table, name : str
-        What was measured, and on which model (or other distinction).
-    how : mapping
-        From `provenance`.
-    results : JSON-able
-        The numbers.
-    folder : Path, optional
-        Default: ``data/results`` of the project.
-
-    Returns
-    -------
-    Path
-        The file written.
+    The name is that of the model, or another distinction; the folder is by default the project's
+    ``data/results``.
     """
     folder = folder or data_file("results")
     path = folder / table / f"{name.replace('/', '--')}.json"
@@ -146,11 +110,6 @@ def load_run(table: str, name: str, folder: Path | None = None) -> dict[str, Any
     -------
     dict
         ``table``; ``how`` (see `provenance`); ``results``, the numbers.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such run; the message names those there are.
 
     Examples
     --------
@@ -178,20 +137,7 @@ def load_run(table: str, name: str, folder: Path | None = None) -> dict[str, Any
 def round_numbers(value: Any, digits: int = 5) -> Any:
     """Turn arrays and NumPy numbers into lists and plain numbers of so many significant digits.
 
-    Parameters
-    ----------
-    value : dict, list, tuple, array or number
-        What `json` can hold, arrays and NumPy numbers besides.
-    digits : int, default 5
-
-    Returns
-    -------
-    dict, list or number
-
-    Raises
-    ------
-    ValueError
-        If a number is not finite: a stored run has no NaN.
+    A number that is not finite is an error: a stored run has no NaN.
 
     Examples
     --------
@@ -234,17 +180,6 @@ class KeptResults:
     The settings are all that the numbers depend on, as JSON can hold it: encoder fingerprint,
     seeds, layers, data, versions. Other settings mean another file. The folder is ``partial`` in
     the cache by default.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> KeptResults("demo", {"seed": 0}, folder)("a", lambda: 1)
-    1
-    >>> again = KeptResults("demo", {"seed": 0}, folder)
-    >>> again("a", lambda: 2), again.found
-    (1, 1)
-    >>> again.remove()
     """
 
     def __init__(

@@ -8,15 +8,12 @@ at from many sides and that are kept on disk (`find_similarities`).
 
 from __future__ import annotations
 
-import hashlib
-import json
+import functools
 import logging
 import time
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -32,7 +29,6 @@ from bertflow_lite.encoders.pooling import layer_label
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 from bertflow_lite.experiments.runs import Keep, KeptResults, no_keep
-from bertflow_lite.files import cache_dir, replacing
 from bertflow_lite.measures.scores import bootstrap_interval, pair_cosines, score_sts
 from bertflow_lite.measures.similarity import Floats
 from bertflow_lite.saving import package_versions
@@ -46,34 +42,17 @@ AnyEncoder = Encoder | WordVectorEncoder
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run a table or a figure; each experiment uses what makes sense for it.
+    """How to run a table or a figure; each experiment uses what makes sense for it."""
 
-    Attributes
-    ----------
-    seeds : int, default 3
-        Flows are fitted with random states 0 to seeds - 1 (`seeds_for`).
-    layers : sequence of str, default ()
-        Layer choices beside the experiment's own.
-    data : sequence of str, optional
-        Names of sets; default: the experiment's own.
-    nli_sentences : int, optional
-        Fit flow (NLI) on this many NLI sentences, drawn at random (`choose_sentences`), where there
-        are more; by default on all, up to 300,000.
-    download : bool, default False
-        Allow missing sets to be fetched.
-    progress : bool, default False
-        Progress bars while encoding and fitting.
-    keep : Keep, default `no_keep`
-        Gives finished parts back after an interruption.
-    """
-
-    seeds: int = 3
-    layers: Sequence[str] = ()
-    data: Sequence[str] | None = None
+    seeds: int = 3  # flows are fitted with random states 0 to seeds - 1 (`seeds_for`)
+    layers: Sequence[str] = ()  # layer choices beside the experiment's own
+    data: Sequence[str] | None = None  # names of sets; default: the experiment's own
+    # Fit flow (NLI) on this many NLI sentences, drawn at random (`choose_sentences`), where there
+    # are more; by default on all, up to 300,000.
     nli_sentences: int | None = None
     download: bool = False
     progress: bool = False
-    keep: Keep = no_keep
+    keep: Keep = no_keep  # gives finished parts back after an interruption
 
     def choices(self, *own: str) -> list[str]:
         """Layer choices: the experiment's own, then those that were asked for besides."""
@@ -197,41 +176,22 @@ def set_name(pairs: SentencePairs) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table for a layer choice.
+    """One row of a table for a layer choice."""
 
-    Attributes
-    ----------
-    label : str
-        As printed, for instance ``"flow (target)"``.
-    calibrator : str
-        As `make_calibrator` takes it.
-    fit_on : {"none", "target", "train", "nli"}
-        Sentences for the calibrator: those of all splits (the paper's target), of the train
-        split only, or NLI sentences.
-    """
-
-    label: str
-    calibrator: str
+    label: str  # as printed, for instance "flow (target)"
+    calibrator: str  # as `make_calibrator` takes it
+    # Sentences for the calibrator: those of all splits (the paper's target), of the train split
+    # only, or NLI sentences.
     fit_on: FitOn
 
 
 @dataclass(frozen=True)
 class EncodedSet:
-    """A set's scored pairs, and the embeddings of one layer choice.
-
-    Attributes
-    ----------
-    pairs : SentencePairs
-        The scored pairs (test split).
-    scored : ndarray, shape (2 * n_pairs, dim)
-        Embeddings of ``pairs.sentences``.
-    fit : dict
-        Embeddings to fit on: ``"target"`` always; ``"train"`` where the set has such a split.
-    """
+    """A set's scored pairs (test split), and the embeddings of one layer choice."""
 
     pairs: SentencePairs
-    scored: Floats32
-    fit: dict[str, Floats32]
+    scored: Floats32  # of ``pairs.sentences``, shape (2 * n_pairs, dim)
+    fit: dict[str, Floats32]  # "target" always; "train" where the set has such a split
 
 
 def encode_set(
@@ -384,24 +344,15 @@ def format_results(
     return tabulate(lines, headers, tablefmt=style, disable_numparse=True)
 
 
-FORMAT = 1  # part of the key: a change of what is kept must not read old files
 Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class Target:
-    """Pairs to compare, and the sentences that calibrators are fitted on.
-
-    Attributes
-    ----------
-    pairs : SentencePairs
-        The pairs.
-    fitted : tuple of str
-        Sentences for the calibrators, repeats included; no label of theirs is used.
-    """
+    """Pairs to compare, and the sentences that calibrators are fitted on."""
 
     pairs: SentencePairs
-    fitted: tuple[str, ...]
+    fitted: tuple[str, ...]  # repeats included; no label of theirs is used
 
     @property
     def fingerprint(self) -> str:
@@ -425,93 +376,50 @@ def find_similarities(
     keep: bool = True,
     progress: bool = False,
 ) -> dict[Key, Floats]:
-    """Cosines of each target's pairs, for each layer choice and calibrator.
+    """Cosines of each target's pairs, by its name, layer choice and calibrator.
 
     Each calibrator is fitted anew on each target; targets need different names. With ``keep``, what
     an earlier call computed is read, and what this one computes is kept.
-
-    Gives them by name, layers and calibrator.
     """
     names = [target.pairs.name for target in targets]
     if len(set(names)) < len(names):
         raise ValueError(f"two targets have the same name: {', '.join(names)}.")
-    labels = [layer_label(choice) for choice in layers]
-    found: dict[Key, Floats] = {}
-    missing: dict[str, list[Any]] = {}
-    for target in targets:
-        name = target.pairs.name
-        kept = _read(_path(encoder, target)) if keep else {}
-        for label, choice in zip(labels, layers, strict=True):
-            for calibrator in calibrators:
-                values = kept.get(_entry(label, calibrator, seed))
-                if values is not None and len(values) == len(target.pairs):
-                    found[name, label, calibrator] = values
-                elif choice not in missing.setdefault(name, []):
-                    missing[name].append(choice)
-    if not any(missing.values()):
-        return found
-    wanted = [choice for choice in layers if any(choice in some for some in missing.values())]
-    todo = [target for target in targets if missing[target.pairs.name]]
-    # One call for all targets: sentences that they share are encoded once.
     row_of: dict[str, int] = {}
-    for target in todo:
+    for target in targets:
         for text in (*target.fitted, *target.pairs.sentences):
             row_of.setdefault(text, len(row_of))
-    vectors = encoder.encode(list(row_of), layers=wanted, progress=progress)
-    for target in todo:
-        name = target.pairs.name
-        fresh: dict[str, Floats] = {}
-        fitted, scored = (
-            np.array([row_of[text] for text in texts], dtype=np.intp)
-            for texts in (target.fitted, target.pairs.sentences)
+
+    @functools.cache
+    def vectors() -> dict[str, Floats32]:
+        """Encode all in one call, if something is missing: what targets share is encoded once."""
+        found: dict[str, Floats32] = encoder.encode(
+            list(row_of), layers=list(layers), progress=progress
         )
-        for choice in missing[name]:
-            label = layer_label(choice)
+        return found
+
+    def measure(target: Target, label: str, calibrator: str) -> list[float]:
+        x = vectors()[label]
+        fitted, scored = (
+            x[[row_of[text] for text in texts]] for texts in (target.fitted, target.pairs.sentences)
+        )
+        values = pair_cosines(target.pairs, calibrated(calibrator, fitted, scored, seed=seed))
+        logger.info("%s, %s %s on %s: done", encoder.name, label, calibrator, target.pairs.name)
+        return values.tolist()
+
+    how = {
+        "fingerprint": encoder.fingerprint,
+        "max_length": getattr(encoder, "max_length", None),
+        "precision": str(getattr(encoder, "autocast", None)),
+        "seed": seed,
+        "versions": package_versions(),
+    }
+    found: dict[Key, Floats] = {}
+    for target in targets:
+        settings = how | {"target": target.fingerprint}
+        kept: Keep = KeptResults("similarities", settings) if keep else no_keep
+        for label in map(layer_label, layers):
             for calibrator in calibrators:
-                if (name, label, calibrator) not in found:
-                    x = vectors[label]
-                    z = calibrated(calibrator, x[fitted], x[scored], seed=seed)
-                    values = pair_cosines(target.pairs, z)
-                    found[name, label, calibrator] = values
-                    fresh[_entry(label, calibrator, seed)] = values
-            logger.info("%s, layers %s on %s: done", encoder.name, label, name)
-        if keep:
-            _add(_path(encoder, target), fresh)
+                compute = functools.partial(measure, target, label, calibrator)
+                values = np.array(kept(f"{label} {calibrator}", compute))
+                found[target.pairs.name, label, calibrator] = values
     return found
-
-
-def _entry(label: str, calibrator: str, seed: int) -> str:
-    """Name what is kept; the calibrator's settings are in it, so that a new default is seen."""
-    model = make_calibrator(calibrator, random_state=seed)
-    steps = getattr(model, "steps", [("", model)]) if model is not None else []
-    settings = [[type(step).__name__, sorted(step.get_params().items())] for _, step in steps]
-    digest = hashlib.sha256(json.dumps(settings, default=str).encode()).hexdigest()[:12]
-    return f"{label} {calibrator} {digest}"
-
-
-def _path(encoder: Any, target: Target) -> Path:
-    how = [FORMAT, encoder.fingerprint, getattr(encoder, "max_length", None)]
-    how += [str(getattr(encoder, "autocast", None)), target.fingerprint]
-    digest = hashlib.sha256(json.dumps(how).encode()).hexdigest()[:24]
-    return cache_dir() / "similarities" / f"{digest}.npz"
-
-
-def _read(path: Path) -> dict[str, Floats]:
-    if not path.exists():
-        return {}
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        logger.warning("%s cannot be read and is made again (%s)", path.name, error)
-        return {}
-
-
-def _add(path: Path, fresh: dict[str, Floats]) -> None:
-    """Add to a file, atomically; without a cache folder that can be written, do nothing."""
-    content: dict[str, Any] = _read(path) | fresh
-    try:
-        with replacing(path) as file:
-            np.savez(file, **content)
-    except OSError as error:
-        logger.warning("similarities are not kept (%s)", error)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
+from sklearn.metrics import roc_auc_score
 from tabulate import tabulate
 
-from bertflow_lite.datasets.nli import load_nli_sentences
+from bertflow_lite.datasets.nli import fingerprint_with_labels, load_nli_sentences, load_qnli
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.datasets.qnli import fingerprint_with_labels, load_qnli
 from bertflow_lite.experiments.nli_flow import NLI_FORMS, choose_sentences, fit_nli_flow
 from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.scoring import (
@@ -29,9 +29,9 @@ from bertflow_lite.experiments.scoring import (
     show_score,
     transform,
 )
+from bertflow_lite.experiments.spelling import lexical_similarities
 from bertflow_lite.measures.scores import interval_ends, pair_cosines, resample
-from bertflow_lite.measures.similarity import Floats, auc
-from bertflow_lite.measures.spelling import lexical_similarities
+from bertflow_lite.measures.similarity import Floats
 
 METHODS: dict[str, str] = {
     "raw": "none",
@@ -170,12 +170,12 @@ def _score(
 
 def _measure(labels: NDArray[np.bool_], values: Floats, raw: Floats | None) -> dict[str, Any]:
     low, high = auc_interval(labels, values)
-    score = auc(labels, values)
+    score = 100 * roc_auc_score(labels, values)
     out: dict[str, Any] = {"auc": round(score, 4), "low": round(low, 4), "high": round(high, 4)}
     if raw is not None:
         low, high = auc_interval(labels, values, raw)
         out["gain"] = {
-            "estimate": round(score - auc(labels, raw), 4),
+            "estimate": round(score - 100 * roc_auc_score(labels, raw), 4),
             "low": round(low, 4),
             "high": round(high, 4),
         }

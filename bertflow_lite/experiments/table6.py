@@ -25,15 +25,15 @@ from bertflow_lite.experiments.scoring import (
     group_seeds,
     seeds_for,
 )
-from bertflow_lite.measures.scores import pair_cosines
-from bertflow_lite.measures.similarity import Floats, cosine, spearman
-from bertflow_lite.measures.spelling import (
+from bertflow_lite.experiments.spelling import (
     NEAR,
     UNITS,
     edit_distances,
     lexical_similarities,
     score_lexical,
 )
+from bertflow_lite.measures.scores import pair_cosines
+from bertflow_lite.measures.similarity import Floats, cosine, spearman
 
 CALIBRATORS: dict[str, str] = {"none": "raw", "sn": "SN", "whiten": "whitening", "flow": "flow"}
 """Short names (`make_calibrator`) and what tables and buttons call them."""
@@ -296,43 +296,31 @@ def compare_own_pairs(
     encoder: AnyEncoder,
     *,
     layers: str = "",
-    reference: SentencePairs | None = None,
-    unit: str = "words and marks",
-    random_state: int = 0,
 ) -> pd.DataFrame:
     """Show what each similarity makes of the reader's own pairs.
 
     Raw and calibrated cosines fill different ranges, so beside each cosine stands its rank: the
-    share of the reference pairs that are less alike by the same measure.
+    share of the reference pairs that are less alike by the same measure, in percent.
 
-    By default the ranks are among the pairs of mini-sts, whose sentences fit the calibrators, and
-    the layers are the encoder's first default choice; the unit of edits is a key of `UNITS`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each pair: both sentences, ``edit distance``, and for each of `CALIBRATORS` its
-        cosine and ``... rank`` in percent.
+    The ranks are among the pairs of mini-sts, whose sentences fit the calibrators, and the layers
+    are by default the encoder's first choice.
     """
     if not len(own) or any(isinstance(pair, str) or len(pair) != 2 for pair in own):
         raise ValueError(
             "own must be a list of pairs of sentences, such as [('I like it', 'I dislike it')]."
         )
-    pairs = load_sts("mini-sts") if reference is None else reference
+    pairs = load_sts("mini-sts")
     first, second = [pair[0] for pair in own], [pair[1] for pair in own]
-    tokenizer = getattr(encoder, "tokenizer", None)
     table: dict[str, Any] = {
         "sentence 1": first,
         "sentence 2": second,
-        "edit distance": edit_distances(first, second, unit, tokenizer=tokenizer),
+        "edit distance": edit_distances(first, second, "words and marks"),
     }
     texts = [*pairs.sentences, *first, *second]
     vectors = encoder.encode(texts, layers or encoder.default_layers[0])
     fit_rows, n = 2 * len(pairs), len(own)
     for calibrator, label in CALIBRATORS.items():
-        z = calibrated(
-            calibrator, vectors[:fit_rows], vectors, seed=random_state, min_steps=FLOW_STEPS
-        )
+        z = calibrated(calibrator, vectors[:fit_rows], vectors, min_steps=FLOW_STEPS)
         known = np.sort(pair_cosines(pairs, z[:fit_rows]))
         values = cosine(z[fit_rows : fit_rows + n], z[fit_rows + n :])
         table[label] = values

@@ -60,18 +60,15 @@ def run_table2(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
     """Run Table 2 on an encoder.
 
     Rows: CLS, raw; the mean of the last layer, last2avg, first-last and each further layer choice,
-    raw and calibrated: by whitening (full, and to a third of the width as BERT-whitening
-    does), flow (NLI) in both forms of `fit_nli_flow`, flow (target) fitted on the sentences of
-    all splits as the paper does, and on those of the train split only (STS-B and SICK-R have one).
-    Word vectors have one layer.  The GloVe average stands beside any other encoder where the
-    package is installed.
+    raw and calibrated: by whitening (full, and to a third of the width as BERT-whitening does),
+    flow (NLI) in both forms of `fit_nli_flow`, flow (target) fitted on the sentences of all splits
+    as the paper does, and on those of the train split only.  Word vectors have one layer, and stand
+    beside any other encoder where GloVe is installed.
 
-    Flow (NLI) to convergence, by far the longest, is fitted with random state 0 only.  ``"cls"``
-    gets all rows where it is among ``options.layers``.
+    Flow (NLI) to convergence, by far the longest, is fitted with random state 0 only.
 
     Gives ``settings`` and ``rows``. A row has ``row``, ``layers``, ``calibrator``, ``fit_on`` and
-    ``scores``: by set, ``all``, ``mean`` and ``wmean`` (Spearman x 100, one entry a seed), ``low``
-    and ``high`` (95 % bootstrap interval of "all", first seed), ``fitted_on`` and for flows
+    ``scores``: by set, what `scores` gives, over seeds (`merge_seeds`), ``fitted_on`` and for flows
     ``bits_per_dim``.
     """
     options = options or RunOptions()
@@ -299,9 +296,7 @@ def _format_gains(results: dict[str, Any]) -> str:
 def flow_gains(results: dict[str, Any]) -> dict[str, Gain]:
     """Give the gain of flow (target) over the same layers raw: our counterpart of the text's claim.
 
-    The results are those of `run_table2` or `run_table3`.
-
-    By layer choice, in points of wmean (mean over seeds).
+    By layer choice, in points of wmean (mean over seeds), from results of Table 2 or 3.
     """
     rows = {(row["layers"], row["row"]): row for row in results["rows"] if "model" not in row}
     return {

@@ -11,12 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import sentence_transformers
 import torch
 from numpy.typing import NDArray
 from sentence_transformers.base.modules import Dense
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from bertflow_lite.calibrators.flow_calibrator import FlowCalibrator
+from bertflow_lite.encoders.models import let_record, without_recorders
 from bertflow_lite.export.pipeline import calibrators_of
 from bertflow_lite.flow import (
     LOG_SCALE_FACTOR,
@@ -27,7 +30,7 @@ from bertflow_lite.flow import (
     Rotation,
 )
 
-__all__ = ["dense_modules"]
+__all__ = ["SentenceTransformer", "dense_modules"]
 
 Matrix = NDArray[np.float64]
 
@@ -155,3 +158,16 @@ def _dense(
 
 def _numpy(tensor: Any) -> Matrix:
     return tensor.detach().cpu().double().numpy()
+
+
+class SentenceTransformer(sentence_transformers.SentenceTransformer):
+    """The library's model, but for its way into a worker process; it is saved as the library's."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(without_recorders(self))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for module in self.modules():
+            if isinstance(module, PreTrainedModel):
+                let_record(module)

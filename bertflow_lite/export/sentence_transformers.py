@@ -17,11 +17,11 @@ import torch
 from sklearn.pipeline import Pipeline
 from torch import nn
 
+from bertflow_lite.encoders.folder import LONG, SHORT
 from bertflow_lite.encoders.pooling import LayerChoice, LayersArgument, resolve_layers
 from bertflow_lite.encoders.sentence_encoder import SentenceEncoder
 from bertflow_lite.encoders.token_weights import TokenWeights
 from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.encoders.trial import LONG, SHORT
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 
 if TYPE_CHECKING:
@@ -72,11 +72,9 @@ def to_sentence_transformer(
     Notes
     -----
     A choice of several layers needs hidden states, which transformers records only in the process
-    that loaded the model.  What is returned here brings them along; what is loaded from the folder
-    where it was saved does not, and its workers stop with ``KeyError: 'token_embeddings'``.  With
-    ``workers=True`` nothing is recorded: the model runs once for each layer of the choice, up to
-    that layer.  The vectors are the same, and so is the work of one layer; "first-last" costs one
-    block more, "last2avg" nearly twice as many, in time and in size.
+    that loaded the model: what is loaded from the folder where it was saved stops in a worker with
+    ``KeyError: 'token_embeddings'``.  With ``workers=True`` the model runs once for each layer of
+    the choice, up to that layer: the vectors are the same, "last2avg" costs nearly twice as much.
 
     Examples
     --------
@@ -95,8 +93,7 @@ def to_sentence_transformer(
             "this needs sentence-transformers 6 or later. Run: "
             "pip install 'sentence-transformers>=6'"
         ) from error
-    from bertflow_lite.export.dense import dense_modules
-    from bertflow_lite.export.exported import SentenceTransformer
+    from bertflow_lite.export.dense import SentenceTransformer, dense_modules
     from bertflow_lite.export.pipeline import calibrators_of
 
     if isinstance(encoder, Pipeline) and isinstance(encoder.steps[0][1], SentenceEncoder):

@@ -100,17 +100,10 @@ GAINS = {
 def gain_dots(runs: Mapping[str, Rows], *, title: str = "") -> go.Figure:
     """Gains of the flow and of simpler ways, by model; a button for each set.
 
-    Parameters
-    ----------
-    runs : mapping of str to ``differences`` of `run_weights`
-        Rows of one layer choice, by the name of the model and layer.
-    title : str, default ""
+    ``runs``: ``differences`` of `run_weights` for one layer choice, by name of model and layer.
 
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        Points over the raw mean of the tokens, with 95 % intervals; hover shows the share of the
-        flow's gain.
+    Points over the raw mean of the tokens, with 95 % intervals; hover shows the share of the flow's
+    gain.
     """
     found = {
         label: {(row["data"], row["what"]): row["difference"] for row in rows}

@@ -28,7 +28,6 @@ __all__ = [
     "PALETTE",
     "RENDERER",
     "Look",
-    "add_slider",
     "looks_of",
     "show",
     "use_book_renderer",
@@ -418,28 +417,9 @@ def make_slider(
 def add_slider(
     fig: go.Figure, labels: Sequence[str], *, prefix: str = "", active: int = 0
 ) -> go.Figure:
-    """Add a slider that shows one group of traces at a time and works without a kernel.
+    """Add a slider that shows one group of traces at a time (`switch_groups`), without a kernel.
 
-    Parameters
-    ----------
-    fig : plotly.graph_objects.Figure
-        Its traces come in ``len(labels)`` groups of equal size, one after the other.
-    labels : sequence of str
-        What the slider says at each position.
-    prefix : str, optional
-        Text before the current label.
-    active : int, default 0
-        Position at which the figure opens.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-        The same figure.
-
-    Raises
-    ------
-    ValueError
-        If the traces cannot be split evenly over the labels.
+    ``labels``: what it says at each position; ``prefix``: before that. ``active``: where it opens.
     """
     steps = switch_groups(fig, labels, active=active)
     return fig.update_layout(sliders=make_slider(steps, prefix=prefix, active=active))

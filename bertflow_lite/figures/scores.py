@@ -74,25 +74,9 @@ def score_panels(
 
     Where `score_explorer` shows one table at a time, this one shows all of them side by side.
 
-    Parameters
-    ----------
-    tables : mapping of str to mapping of str to mapping of str to float
-        Title of a panel -> method -> row -> score.  A method has one look in all panels.
-    title, axis : str
-        Title, and what the scores are; name the aggregation there.
-    columns : int, default 2
-        Panels beside each other.
-    lines : mapping of str to float, optional
-        Title of a panel -> where a dotted vertical line stands in it.
-
-    Returns
-    -------
-    plotly.graph_objects.Figure
-
-    Raises
-    ------
-    ValueError
-        If there is no score to draw, or no panel would fit beside another.
+    ``tables``: title of a panel -> method -> row -> score; a method has one look in all panels.
+    ``axis``: what the scores are; name the aggregation there. ``columns``: panels beside each
+    other. ``lines``: title of a panel -> where a dotted vertical line stands in it.
     """
     values = [v for table in tables.values() for by in table.values() for v in by.values()]
     if not values:

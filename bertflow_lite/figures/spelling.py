@@ -11,6 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
+from bertflow_lite.experiments.spelling import NEAR
 from bertflow_lite.figures.drawing import add_bars, draw, lay_out
 from bertflow_lite.figures.flows import choose, load_text
 from bertflow_lite.figures.plots import (
@@ -22,7 +23,6 @@ from bertflow_lite.figures.plots import (
     short_name,
 )
 from bertflow_lite.measures.similarity import Floats, as_values, rank_correlation
-from bertflow_lite.measures.spelling import NEAR
 
 _LINE = 44  # characters of a sentence on a line that a phone shows whole
 _GOLD = {"dash": "dot", "color": PALETTE["gray"]}

@@ -40,7 +40,7 @@ class PairComparer:
     """Compare sentences in several spaces that were fitted on the same background sentences.
 
     The sentences are the background: calibrators (label -> name for `make_calibrator`) are fitted
-    on them, and ``n_pairs`` random pairs of them are the scale. Word vectors take the layers
+    on them, and 5,000 random pairs of them are the scale. Word vectors take the layers
     ``"mean"``.
     """
 
@@ -50,22 +50,19 @@ class PairComparer:
         sentences: Sequence[str],
         layers: Any = "last2avg",
         calibrators: Mapping[str, str] | None = None,
-        *,
-        n_pairs: int = 5000,
-        random_state: int = 0,
     ) -> None:
         self._encoder, self._layers = encoder, layers
         texts = list(dict.fromkeys(sentences))
         if len(texts) < 2:
             raise ValueError(f"{len(texts)} different sentences are no background; give more.")
         vectors = encoder.encode(texts, layers)
-        rng = np.random.default_rng(random_state)
-        one = rng.integers(len(texts), size=n_pairs)
-        two = (one + rng.integers(1, len(texts), size=n_pairs)) % len(texts)
+        rng = np.random.default_rng(0)
+        one = rng.integers(len(texts), size=5000)
+        two = (one + rng.integers(1, len(texts), size=5000)) % len(texts)
         self._fitted: dict[str, Any] = {}
         self._scale: dict[str, NDArray[np.float64]] = {}
         for label, name in (calibrators or CALIBRATORS).items():
-            model = make_calibrator(name, random_state=random_state)
+            model = make_calibrator(name)
             z = vectors if model is None else model.fit_transform(vectors)
             self._fitted[label] = model
             self._scale[label] = np.sort(cosine(z[one], z[two]))

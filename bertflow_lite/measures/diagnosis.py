@@ -37,6 +37,7 @@ SPREAD_OUT = 0.2
 FEW = 3.0
 # Neighbors that two fits on different halves have in common, below which they are called unsteady.
 STEADY = 0.5
+N_PAIRS = 20_000
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,7 @@ class Diagnosis:
         }
 
 
-def diagnose(
-    embeddings: ArrayLike, calibrator: Any, *, n_pairs: int = 20_000, random_state: int = 0
-) -> Diagnosis:
+def diagnose(embeddings: ArrayLike, calibrator: Any, *, random_state: int = 0) -> Diagnosis:
     """Measure a space before and after a calibrator, without labels.
 
     Parameters
@@ -107,8 +106,6 @@ def diagnose(
         Embeddings of different sentences; repeats are left out.
     calibrator : estimator
         A calibrator that is not fitted; it is cloned and fitted here.
-    n_pairs : int, default 20,000
-        Random pairs to compare.
     random_state : int, default 0
         Seed of pairs and halves.
 
@@ -140,8 +137,8 @@ def diagnose(
         live = int(find_live(x).sum())
         z, one, two = (clone(calibrator).fit(part).transform(x) for part in (x, x[:half], x[half:]))
     probe = rng.choice(len(x), size=min(len(x), 500), replace=False)
-    first = rng.integers(len(x), size=n_pairs)
-    second = (first + rng.integers(1, len(x), size=n_pairs)) % len(x)
+    first = rng.integers(len(x), size=N_PAIRS)
+    second = (first + rng.integers(1, len(x), size=N_PAIRS)) % len(x)
     unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), np.finfo(np.float32).tiny)
     shares = unit.mean(axis=0) ** 2
     total = float(shares.sum())

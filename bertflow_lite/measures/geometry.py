@@ -1,4 +1,4 @@
-"""How a cloud of embeddings lies in its space: mean cosine, spectrum, isotropy, frequency.
+"""How a cloud of embeddings lies in its space: mean cosine, spectrum, isotropy.
 
 Every function takes an array of shape (n, dim), one embedding a row, works in float64, and refuses
 values that are not finite (ValueError).
@@ -11,8 +11,7 @@ around that center.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,10 +22,8 @@ from bertflow_lite.calibrators.linear import principal_directions
 from bertflow_lite.measures.similarity import Floats, as_rows, as_values, unit_rows
 
 __all__ = [
-    "FrequencyShares",
     "MeanCosine",
     "effective_rank",
-    "frequency_shares",
     "iso_score",
     "mean_cosine",
     "partition_score",
@@ -125,16 +122,13 @@ def sampled_mean_cosine(
     return _with_interval(cosines.mean(), error, n_pairs)
 
 
-def singular_values(x: ArrayLike, *, center: bool = True) -> Floats:
-    """Singular values of the matrix of embeddings, shape (dim,), largest first.
+def singular_values(x: ArrayLike) -> Floats:
+    """Singular values of the matrix of centered embeddings, shape (dim,), largest first.
 
     Parameters
     ----------
     x : array-like or torch tensor, shape (n, dim)
         Embeddings.
-    center : bool, default True
-        Subtract the mean first.  Left in, its direction is among the values, and in a narrow cone
-        it dwarfs all others.
 
     Returns
     -------
@@ -145,7 +139,7 @@ def singular_values(x: ArrayLike, *, center: bool = True) -> Floats:
     >>> singular_values([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]).round(4)
     array([4.2426, 1.4142])
     """
-    variances, _ = _directions(_rows(x, least=1), center)
+    variances, _ = _directions(_rows(x, least=1), center=True)
     return np.asarray(np.sqrt(variances * len(np.asarray(x))))
 
 
@@ -247,91 +241,6 @@ def partition_score(x: ArrayLike) -> float:
         log_z += [logsumexp(along, axis=0), logsumexp(-along, axis=0)]
     values = np.concatenate(log_z)  # logarithms: Z itself can overflow
     return float(np.exp(values.min() - values.max()))
-
-
-@dataclass(frozen=True)
-class FrequencyShares:
-    """How much of an embedding space's variance goes with word frequency.
-
-    Attributes
-    ----------
-    variance : list of float
-        Share of the total variance along each of the top directions, strongest first.
-    explained : list of float
-        Share of that direction's variance that log frequency explains: the squared correlation of
-        the coordinate along it with log frequency.
-    top : float
-        Share of the variance within the top directions together that log frequency explains.
-    all : float
-        The same over all directions.
-    """
-
-    variance: list[float]
-    explained: list[float]
-    top: float
-    all: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the numbers as a dictionary that JSON can hold.
-
-        Returns
-        -------
-        dict
-        """
-        return asdict(self)
-
-
-def frequency_shares(
-    x: ArrayLike, log_frequency: ArrayLike, *, n_directions: int = 10
-) -> FrequencyShares:
-    """Share of variance that log frequency explains, in the top directions and in all (3.1).
-
-    Each principal coordinate is regressed on log frequency (for sentences: the mean over their
-    words).  Any other number for each row can stand in for it, as a control.  Expect 1 / (n - 1)
-    by chance.
-
-    Parameters
-    ----------
-    x : array-like or torch tensor, shape (n >= 3, dim)
-        Embeddings.
-    log_frequency : array-like, shape (n,)
-        One number for each row, not all the same.
-    n_directions : int, default 10
-        Top directions to look at; all where dim is smaller.
-
-    Returns
-    -------
-    FrequencyShares
-
-    Examples
-    --------
-    The first direction is the frequency itself, the second has nothing of it:
-
-    >>> found = frequency_shares([[4.0, 0.0], [0.0, 1.0], [0.0, -1.0], [-4.0, 0.0]], [2, 1, 1, 0])
-    >>> [round(share, 6) for share in found.explained], round(found.all, 3)
-    ([1.0, 0.0], 0.941)
-    """
-    rows, f = _rows(x, least=3), as_values(log_frequency, "log_frequency")
-    if len(f) != len(rows):
-        raise ValueError(f"There are {len(rows)} embeddings, but {len(f)} frequencies.")
-    if n_directions < 1:
-        raise ValueError(f"n_directions is {n_directions}; look at one at least.")
-    variances, directions = _directions(rows, center=True)
-    if f.min() == f.max() or _all_equal(rows):
-        raise ValueError("All frequencies or all embeddings are the same: nothing to explain.")
-    f = f - f.mean()  # so that centering the rows as well changes nothing
-    covariance = directions @ (rows.T @ f) / len(f)
-    explained = covariance**2 / (f @ f / len(f))  # variance along each direction, explained by f
-    k = slice(min(n_directions, len(variances)))
-    # A direction without variance has nothing to explain; rounding would make up something.
-    some = variances > 1e-12 * variances[0]
-    shares = np.where(some, explained / np.where(some, variances, 1.0), 0.0)
-    return FrequencyShares(
-        (variances[k] / variances.sum()).tolist(),
-        shares[k].tolist(),
-        float(explained[k].sum() / variances[k].sum()),
-        float(explained.sum() / variances.sum()),
-    )
 
 
 def _rows(x: ArrayLike, *, least: int) -> Floats:

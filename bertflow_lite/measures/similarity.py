@@ -1,4 +1,4 @@
-"""The small measures that every score is made of: cosine, Spearman's correlation, AUC."""
+"""The small measures that every score is made of: cosine, Spearman's correlation, neighbors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 from bertflow_lite.calibrators.base import check_whole
 from bertflow_lite.devices import to_numpy
 
-__all__ = ["auc", "cosine", "nearest", "spearman"]
+__all__ = ["cosine", "nearest", "spearman"]
 
 Floats = NDArray[np.float64]
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
@@ -85,39 +85,6 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
                 "same, so they have no order. (Embeddings that are all alike give this.)"
             )
     return float(rank_correlation(first, second))
-
-
-def auc(labels: ArrayLike, scores: ArrayLike) -> float:
-    """Area under the ROC curve, times 100 (QNLI, the paper's Table 4).
-
-    It is the chance that a positive example scores higher than a negative one: 50 is guessing.
-
-    Parameters
-    ----------
-    labels : array-like of bool or 0/1, shape (n,)
-        What is true.
-    scores : array-like of float, shape (n,)
-        How sure the model is; higher means "true".
-
-    Returns
-    -------
-    float
-        From 0 to 100.
-
-    Examples
-    --------
-    >>> auc([0, 0, 1, 1], [0.1, 0.6, 0.5, 0.9])  # of four comparisons, one is wrong
-    75.0
-    """
-    from sklearn.metrics import roc_auc_score
-
-    truth, values = np.asarray(labels), as_values(scores, "scores")
-    if truth.shape != values.shape:
-        raise ValueError(f"There are {truth.size} labels, but {values.size} scores.")
-    met = sorted(set(truth.tolist()))
-    if met != [0, 1]:
-        raise ValueError(f"labels must hold both 0 and 1 and nothing else, but hold {met[:5]}.")
-    return 100 * float(roc_auc_score(truth.astype(int), values))
 
 
 def rank_correlation(x: Floats, y: Floats) -> Floats:

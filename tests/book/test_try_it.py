@@ -18,7 +18,6 @@ from safetensors.numpy import load_file
 import bertflow_lite as bf
 from bertflow_lite.datasets.nli import load_nli_sentences
 from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.experiments.controls.token_weights import encode_weighted
 from bertflow_lite.flow import Glow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,7 +182,7 @@ class Stored:
             z = self.flow(torch.from_numpy(raw))[0].numpy()
         return {
             "raw": raw,
-            "rarity": encode_weighted(encoder, sentences, LAYERS, self.weights),
+            "rarity": encoder.encode(sentences, LAYERS, weights=bf.TokenWeights(self.weights)),
             "sn": self.sn._transform(raw),
             "whiten": self.whiten._transform(raw),
             "flow": z,

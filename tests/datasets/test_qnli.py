@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertflow_lite.datasets.nli import fingerprint_with_labels, load_qnli
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.datasets.qnli import fingerprint_with_labels, load_qnli
 
 HEADER = "index\tquestion\tsentence\tlabel\n"
 ROWS = '0\tWho ran?\t"The dog ran.\tentailment\n1\tWho sat?\tIt "ran".\tnot_entailment\n'

@@ -249,13 +249,16 @@ def test_unknown_splits_are_met_with_known_ones(name: str, split: str) -> None:
         load_sts(name, split)
 
 
-def test_list_datasets_opens_nothing_and_says_how_to_get(tmp_path: Path) -> None:
+def test_list_datasets_opens_nothing_and_says_how_to_get(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_sts13(tmp_path, "a\tA\n", "1\n")
-    rows = {row.name: row for row in list_datasets(tmp_path)}
+    monkeypatch.setenv("BERTFLOW_DATA", str(tmp_path))
+    rows = {row.name: row for row in list_datasets()}
     assert tuple(rows)[: len(DATASETS)] == DATASETS
     assert rows["mini-sts"].found
     assert rows["sts13"].found
-    assert "data_dir" in rows["sts13"].where
+    assert "$BERTFLOW_DATA" in rows["sts13"].where
     assert not rows["stsb"].found
     assert "BERTFLOW_DATA" in rows["stsb"].where
     assert {name: rows[name].pairs for name in OFFICIAL} == OFFICIAL
@@ -265,7 +268,8 @@ def test_list_datasets_also_has_the_sets_of_other_kinds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    rows = {row.name: row for row in list_datasets(tmp_path)}
+    monkeypatch.setenv("BERTFLOW_DATA", str(tmp_path))
+    rows = {row.name: row for row in list_datasets()}
     others = {name: rows[name].pairs for name in rows if name not in DATASETS}
     assert others == {
         "qnli": 5463, "nli": 951_884, "wordsim353": 353, "simlex999": 999, "lee": 1225,
@@ -276,7 +280,7 @@ def test_list_datasets_also_has_the_sets_of_other_kinds(
     write(tmp_path / "qnli" / "train.tsv", "")
     write(tmp_path / "nli" / "nli_pairs.tsv.gz", gzip.compress(b"source\tpremise\na\tb\nc\td\n"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # gensim is not installed
-    found = list_datasets(tmp_path)
+    found = list_datasets()
     assert [(row.pairs, row.splits) for row in found if row.name == "qnli"] == [
         (104_743, ("train",)),
         (5463, ("dev",)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import lzma
 from collections import Counter
 
 import numpy as np
@@ -11,14 +10,13 @@ import pytest
 
 from bertflow_lite.datasets.word_counts import (
     WordCounts,
-    count_file,
     count_words,
     find_words,
     load_word_counts,
     mean_log_frequency,
     save_word_counts,
-    wordfreq_words,
 )
+from bertflow_lite.experiments.geometry import wordfreq_words
 
 TEXTS = ["The cat, the dog and the 2nd cat.", "A dog's life: 1990s, don't!", ""]
 
@@ -54,13 +52,8 @@ def test_find_words(text, words):
     assert find_words(text) == words
 
 
-@pytest.mark.parametrize("ending", [".txt", ".txt.gz", ".txt.xz"])
-def test_count_file_reads_plain_and_compressed(tmp_path, ending):
-    path = tmp_path / f"text{ending}"
-    opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
-    with opener(path, "wt", encoding="utf-8") as file:
-        file.write("\n".join(TEXTS))
-    counts = count_file(path, keep=2)
+def test_the_most_frequent_are_kept_and_the_others_count():
+    counts = count_words(TEXTS, keep=2)
     assert counts.words == ("the", "cat")
     assert counts.total == 11  # what was not kept counts too
 

@@ -10,8 +10,8 @@ import torch
 import transformers as hf
 from numpy.testing import assert_allclose
 
+from bertflow_lite.encoders import folder as trial
 from bertflow_lite.encoders import transformer as encode
-from bertflow_lite.encoders import trial
 from bertflow_lite.encoders.transformer import load_encoder
 
 SENTENCES = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +16,7 @@ from transformers import (
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
 )
-from typer.testing import CliRunner
 
-from bertflow_lite.cli.common import app
 from bertflow_lite.encoders.language_model import (
     LanguageModel,
     Prediction,
@@ -181,52 +178,3 @@ def test_batches_hold_all_rows_in_order(lm: LanguageModel) -> None:
     states = head_inputs(lm, [(2, 5, 3), (2, 3)])
     assert states.shape == (2, 3, 16)
     torch.testing.assert_close(states[1, :2], head_inputs(lm, [(2, 3)])[0], atol=1e-5, rtol=1e-5)
-
-
-def invoke(*arguments: str | Path):
-    return CliRunner().invoke(app, ["fill-mask", *map(str, arguments), "--device", "cpu"])
-
-
-def test_the_command_prints_a_table_for_each_sentence(lm: LanguageModel, folder: Path) -> None:
-    result = invoke(SENTENCES[0], SENTENCES[1], "--model", folder, "-k", "3")
-    assert result.exit_code == 0, result.stderr
-    guesses = fill_mask(lm, SENTENCES[:2], k=3)
-    first, second = result.stdout.split(f"\n\n{SENTENCES[1]}\n\n")
-    assert first.startswith(f"{SENTENCES[0]}\n\nmask ")
-    lines = [line.split() for line in first.splitlines()[4:]]
-    assert lines == [[one.token, f"{one.probability:.3f}"] for one in guesses[0]]
-    assert second.split()[:8] == [
-        "mask",
-        "1",
-        "p(x|c)",
-        "mask",
-        "2",
-        "p(x|c)",
-        *second.split()[6:8],
-    ]
-    lines = [line.split() for line in second.splitlines()[2:]]
-    assert lines == [
-        [a.token, f"{a.probability:.3f}", b.token, f"{b.probability:.3f}"]
-        for a, b in zip(*guesses[1:], strict=True)
-    ]
-
-
-def test_the_command_prints_json(lm: LanguageModel, folder: Path) -> None:
-    result = invoke(*SENTENCES[:2], "--model", folder, "-k", "2", "--json")
-    content = json.loads(result.stdout)
-    assert content["fingerprint"] == lm.fingerprint
-    assert [row["sentence"] for row in content["results"]] == SENTENCES[:2]
-    masks = [mask for row in content["results"] for mask in row["masks"]]
-    assert [len(row["masks"]) for row in content["results"]] == [1, 2]
-    assert masks == [[vars(one) for one in guess] for guess in fill_mask(lm, SENTENCES[:2], k=2)]
-
-
-def test_the_command_says_what_is_wrong(folder: Path) -> None:
-    for arguments, said in (
-        (["the dog", "--model", folder], "no mask"),
-        (["the [MASK]", "--model", "mini_bert"], "Did you mean 'mini-bert'"),
-        (["the [MASK]", "--model", folder, "-k", "99"], "k is 99"),
-    ):
-        result = invoke(*arguments)
-        assert result.exit_code == 1 and said in result.stderr
-    assert invoke().exit_code == 2

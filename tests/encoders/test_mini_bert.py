@@ -18,13 +18,12 @@ import bertflow_lite as bf
 from bertflow_lite.cli.common import app
 from bertflow_lite.encoders.language_model import (
     LanguageModel,
-    check_scores,
     fill_mask,
     load_language_model,
     scores,
 )
 from bertflow_lite.encoders.models import PACKAGED_MODELS, load_model
-from bertflow_lite.experiments.pmi.probe import collect_contexts, word_probabilities
+from bertflow_lite.experiments.pmi.probe import check_scores, collect_contexts, word_probabilities
 from bertflow_lite.experiments.pretraining.recipe import RECIPES, make_masked_model
 
 FILES = ["README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import transformers as hf
 
-from bertflow_lite.encoders import trial
+from bertflow_lite.encoders import folder as trial
 from bertflow_lite.encoders.models import load_model
 from bertflow_lite.encoders.transformer import Encoder, load_encoder
 

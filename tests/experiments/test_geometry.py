@@ -56,7 +56,6 @@ def test_a_layer_measured_anew_gives_the_stored_numbers(minilm):
         "partition_score",
         "sts",
         "sts_low",
-        "sts_centered",
     ):
         assert again[name] == pytest.approx(layer[name], rel=1e-3), name
 
@@ -150,7 +149,7 @@ def test_the_whole_run_on_a_few_words_and_sentences(monkeypatch) -> None:
     json.dumps(results, allow_nan=False)
     stored = load_run("geometry", "minilm")["results"]
     assert set(results) == set(stored) - {"views"}
-    assert set(results["words"]) == set(stored["words"])
+    assert set(results["words"]) < set(stored["words"])  # it has what no page shows, too
     assert results["words"]["table1"]["n_words"][0] == 100
     assert set(results["word_similarity"]["sets"]) == set(stored["word_similarity"]["sets"])
     assert len(results["layers"]["mini-sts"]) == 5

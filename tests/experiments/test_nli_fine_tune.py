@@ -24,11 +24,11 @@ from bertflow_lite.datasets.nli import LABELS, NliPairs
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.models import load_model
 from bertflow_lite.encoders.transformer import Encoder, load_encoder
+from bertflow_lite.experiments import nli_judge
 from bertflow_lite.experiments.nli_fine_tune import cut_blocks, fine_tune, run_nli
 from bertflow_lite.experiments.nli_judge import (
     CLASSIFIER,
     check_pairs,
-    classify,
     draw,
     hold_out,
     load_nli_record,
@@ -118,7 +118,8 @@ def test_accuracy_by_hand(tuned, own_cache: Path) -> None:
     logits = torch.cat([u, v, (u - v).abs()], 1) @ matrix["weight"].T
     right = (logits.argmax(1).numpy() == held_out.labels).mean()
     assert right == pytest.approx(history.accuracy)
-    ours = classify(load_encoder(out, max_length=24, device="cpu"), held_out, out)
+    encoder = load_encoder(out, max_length=24, device="cpu")
+    ours = nli_judge._log_probabilities(*nli_judge._embed(encoder, held_out), out)
     np.testing.assert_allclose(ours, torch.log_softmax(logits, 1), atol=1e-4)
 
 
@@ -338,7 +339,7 @@ def test_bad_pairs_and_arguments(tiny_bert_folder: Path, tmp_path: Path) -> None
         fine_tune(tiny_bert_folder, bad, tmp_path / "x", validation=0, **FAST)
     with pytest.raises(ValueError, match="no pairs"):
         check_pairs(NliPairs((), (), np.array([], dtype=int), (), ""))
-    for name, value in (("epochs", 0), ("batch_size", 0), ("warmup", 1.0), ("learning_rate", 0.0)):
+    for name, value in (("epochs", 0), ("batch_size", 0), ("learning_rate", 0.0)):
         with pytest.raises(ValueError, match=name):
             fine_tune(tiny_bert_folder, pairs, tmp_path / "x", **FAST | {name: value})
     with pytest.raises(ValueError, match="max_length"):

@@ -18,10 +18,10 @@ from bertflow_lite.experiments.figure1 import (
     run_figure1,
 )
 from bertflow_lite.experiments.scoring import RunOptions
+from bertflow_lite.experiments.spelling import score_lexical
 from bertflow_lite.experiments.table6 import run_figure2
 from bertflow_lite.figures.flows import draw_figure1
 from bertflow_lite.figures.spelling import draw_figure2, lexical_scatter
-from bertflow_lite.measures.spelling import score_lexical
 
 LARGEST = 1_500_000  # bytes of a figure in a page
 

@@ -22,8 +22,8 @@ from hub_stand_in import TINY, Hub, stand_in, tiny, unfinished
 from refusal import helps, must, nothing_left, refuses
 
 import bertflow_lite as bf
-from bertflow_lite.datasets.download import unpack_sts
-from bertflow_lite.datasets.qnli import load_qnli
+from bertflow_lite.datasets.nli import load_qnli
+from bertflow_lite.datasets.source import unpack_sts
 from bertflow_lite.encoders.models import load_model
 
 __all__ = ["archived", "stand_in", "tiny"]  # fixtures of the modules they come from

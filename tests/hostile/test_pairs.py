@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from refusal import helps, must, refuses
 
 import bertflow_lite as bf
+from bertflow_lite.datasets.nli import load_qnli
 from bertflow_lite.datasets.own_files import read_pairs
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.datasets.qnli import load_qnli
 
 HEAD = "sentence1\tsentence2\tscore\n"
 

@@ -22,7 +22,7 @@ from bertflow_lite.measures.scores import (
     score_similarities,
     score_sts,
 )
-from bertflow_lite.measures.similarity import auc, cosine, rank_correlation, spearman
+from bertflow_lite.measures.similarity import cosine, rank_correlation, spearman
 
 Floats = NDArray[np.float64]
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -347,26 +347,6 @@ def test_bootstrap_ranks_many_resamples_at_once(monkeypatch: pytest.MonkeyPatch)
 
 
 # --- AUC ---------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(-3, 3)), min_size=2, max_size=20))
-def test_auc_is_the_chance_that_a_positive_scores_higher(rows: list[tuple[bool, int]]) -> None:
-    good, bad = [s for t, s in rows if t], [s for t, s in rows if not t]
-    assume(good and bad)
-    wins = [(g > b) + (g == b) / 2 for g in good for b in bad]
-    met = auc([t for t, _ in rows], [s for _, s in rows])
-    assert met == pytest.approx(100 * sum(wins) / len(wins))
-
-
-def test_auc_refuses_other_labels() -> None:
-    with pytest.raises(ValueError, match=r"hold \[1\]"):
-        auc([1, 1], [0.1, 0.2])
-    with pytest.raises(ValueError, match="both 0 and 1"):
-        auc(["entailment", "not"], [0.1, 0.2])
-    with pytest.raises(ValueError, match="3 labels, but 2 scores"):
-        auc([0, 1, 1], [0.1, 0.2])
-    with pytest.raises(ValueError, match=r"Value 1 of scores is nan"):
-        auc([0, 1], [0.1, np.nan])
 
 
 # --- the real sets -------------------------------------------------------------------------------

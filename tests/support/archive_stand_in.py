@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hub_stand_in import Hub, stand_in
 
-from bertflow_lite.datasets import download
-from bertflow_lite.datasets.download import ARCHIVE
+from bertflow_lite.datasets import source
+from bertflow_lite.datasets.source import ARCHIVE
 
 __all__ = ["GOOD", "SICK", "STSB", "archive", "archived", "put", "stand_in", "unsafe"]
 
@@ -25,7 +25,7 @@ STSB, SICK = GOOD
 @pytest.fixture
 def archived(stand_in: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
     """Put a good archive on the hub, whose files are the known ones."""
-    monkeypatch.setattr(download, "data_file", lambda name: tmp_path / name)
+    monkeypatch.setattr(source, "data_file", lambda name: tmp_path / name)
     (tmp_path / "sts_sha256.txt").write_text("# made by a test\n" + "".join(map(row, GOOD)))
     put(stand_in, archive(GOOD))
     return stand_in

@@ -1,9 +1,8 @@
 """Does a similarity see more than shared words?  Pairs whose word overlap is held fixed.
 
-Where all pairs of a comparison share equally many words, counting words does not help.  Three ways
-to get there: compare within bins of overlap (`within_overlap`), compare pairs of pairs with the
-same overlap (`matched_accuracy`), and put a paraphrase against the same sentence with two words
-swapped, which shares all its words (`swap_words`, `contest_share`).
+Where all pairs of a comparison share equally many words, counting words does not help.  Two ways to
+get there: compare within bins of overlap (`within_overlap`), and put a paraphrase against the same
+sentence with two words swapped, which shares all its words (`swap_words`, `contest_share`).
 """
 
 from __future__ import annotations
@@ -14,16 +13,17 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import roc_auc_score
 
+from bertflow_lite.datasets.nli import load_qnli
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.datasets.qnli import load_qnli
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.experiments.controls.runs import System, gather_similarities, to_triple
 from bertflow_lite.experiments.controls.statistics import bootstrap_systems
 from bertflow_lite.experiments.controls.words import WEIGHTINGS, WordCountEncoder, idf_weights
 from bertflow_lite.experiments.scoring import Target, sts_target
-from bertflow_lite.measures.similarity import Floats, as_values, auc, spearman
-from bertflow_lite.measures.spelling import edit_distances
+from bertflow_lite.experiments.spelling import edit_distances
+from bertflow_lite.measures.similarity import Floats, as_values, spearman
 from bertflow_lite.text import split_words
 
 Overlap = Literal["jaccard", "edit"]
@@ -65,42 +65,6 @@ def within_overlap(pairs: SentencePairs, overlap: ArrayLike, bins: int = 10) -> 
     edges = np.unique(np.quantile(values, np.arange(1, bins) / bins, method="lower"))
     index = np.searchsorted(edges, values, side="left")
     return replace(pairs, subsets=np.array([f"overlap {i:02d}" for i in index]))
-
-
-def matched_accuracy(
-    gold: ArrayLike,
-    overlap: ArrayLike,
-    similarities: Mapping[str, ArrayLike],
-    *,
-    min_overlap: float = 0.0,
-) -> tuple[dict[str, float], int]:
-    """Count how often, of two pairs with the same overlap, the one rated higher gets more.
-
-    All pairs of pairs are taken whose overlaps are equal and whose gold scores differ by 1 or more.
-
-    Pairs that share less than ``min_overlap`` are left out: most pairs without a shared word are
-    just unrelated.
-
-    Gives the percent of pairs of pairs in the right order, a tie counting half (50 is guessing),
-    and the number of pairs of pairs.
-    """
-    ratings, shared = as_values(gold, "gold"), as_values(overlap, "the overlap")
-    kept = np.flatnonzero(shared >= min_overlap)
-    order = kept[np.argsort(shared[kept], kind="stable")]
-    last = np.searchsorted(shared[order], shared[order] + 1e-12, side="right")
-    values = {name: as_values(one, name) for name, one in similarities.items()}
-    right, n = dict.fromkeys(values, 0.0), 0
-    for position, row in enumerate(order):
-        others = order[position + 1 : last[position]]
-        gap = ratings[row] - ratings[others]
-        others, gap = others[np.abs(gap) >= 1], gap[np.abs(gap) >= 1]
-        n += len(others)
-        for name, one in values.items():
-            sign = np.sign(one[row] - one[others]) * np.sign(gap)
-            right[name] += float((sign + 1).sum() / 2)
-    if n == 0:
-        raise ValueError("No two pairs have the same overlap and gold scores that far apart.")
-    return {name: 100 * count / n for name, count in right.items()}, n
 
 
 def swap_words(sentence: str, weights: Mapping[str, float]) -> str | None:
@@ -148,7 +112,6 @@ TRICKS = ("negation", "role-swap", "number", "word-overlap")
 """Kinds of mini-sts whose pairs share most words and differ in meaning."""
 SAME = ("near-duplicate", "paraphrase")
 """Kinds whose pairs mean the same: with most words shared, and with few."""
-MATCHED_FROM = 0.2  # least Jaccard overlap of pairs that are matched
 Systems = dict[tuple[str, str], list[Floats]]
 
 
@@ -169,19 +132,17 @@ def run_within(
     targets: Sequence[Target],
     calibrators: Sequence[str],
     *,
-    bins: int = 10,
     n_resamples: int = 300,
     **options: Any,
 ) -> list[dict[str, Any]]:
-    """Score a model within bins of word overlap, and on pairs of pairs of equal overlap.
+    """Score a model within bins of word overlap.
 
     ``"none"`` is to be among the calibrators; the options are those of `seeded_similarities`.
 
     Gives, for each set, layers, calibrator and kind of ``overlap`` (`word_overlap`'s, and TF-IDF's
     cosine, which also holds the rarity of the shared words fixed): ``plain``, Spearman x 100 over
     all pairs; ``within``, the mean over bins, as [estimate, low, high]; ``gain``, calibrated minus
-    raw, of ``within``; ``plain_gain``; and, for Jaccard overlap, ``matched``, the percent of
-    ``n_matched`` pairs of pairs in the right order.
+    raw, of ``within``; ``plain_gain``.
     """
     rows = []
     for target, systems in _per_target(system, targets, calibrators, options):
@@ -192,16 +153,9 @@ def run_within(
         # Bins of equal TF-IDF hold fixed how rare the shared words are, and not only how many.
         overlaps |= {"tfidf": systems["sparse", "tfidf"][0]}
         for kind, overlap in overlaps.items():
-            binned = within_overlap(pairs, overlap, bins)
+            binned = within_overlap(pairs, overlap)
             named = {f"{layers} {name}": values for (layers, name), values in systems.items()}
             scores = bootstrap_systems(binned, named, aggregation="wmean", n_resamples=n_resamples)
-            matched: dict[str, float] = {}
-            n_matched = 0
-            if kind == "jaccard":
-                first = {label: values[0] for label, values in named.items()}
-                matched, n_matched = matched_accuracy(
-                    pairs.gold, overlap, first, min_overlap=MATCHED_FROM
-                )
             for layers, name in systems:
                 label, raw = f"{layers} {name}", f"{layers} none"
                 row: dict[str, Any] = {"data": pairs.name, "layers": layers, "calibrator": name}
@@ -212,8 +166,6 @@ def run_within(
                     row["gain"] = to_triple(scores.interval(label, raw))
                     before = _mean(spearman(one, pairs.gold) for one in named[raw])
                     row["plain_gain"] = round(row["plain"] - before, 2)
-                if matched:
-                    row |= {"matched": round(matched[label], 2), "n_matched": n_matched}
                 rows.append(row)
     return rows
 
@@ -240,15 +192,14 @@ def run_kinds(
             for same in SAME:
                 for trick in TRICKS:
                     kept = np.isin(kinds, [same, trick])
-                    share = np.mean([auc(kinds[kept] == same, one[kept]) for one in values])
+                    alike = kinds[kept] == same
+                    share = 100 * np.mean([roc_auc_score(alike, one[kept]) for one in values])
                     row = {"layers": layers, "calibrator": name, "spearman": total}
                     rows.append({**row, "same": same, "trick": trick, "auc": round(share, 2)})
     return rows
 
 
-def run_answers(
-    system: System, calibrators: Sequence[str], *, bins: int = 10, **options: Any
-) -> list[dict[str, Any]]:
+def run_answers(system: System, calibrators: Sequence[str], **options: Any) -> list[dict[str, Any]]:
     """Measure QNLI's validation set: AUC of the cosine, overall and within bins of overlap.
 
     Gives, for each layers and calibrator: ``auc`` and ``within``, the mean of the bins' AUC,
@@ -257,11 +208,11 @@ def run_answers(
     pairs = load_qnli(download=bool(options.get("download")))
     target = Target(pairs, tuple(dict.fromkeys(pairs.sentences)))
     overlap = word_overlap(pairs.sentences1, pairs.sentences2)
-    binned = within_overlap(pairs, overlap, bins).subsets
+    binned = within_overlap(pairs, overlap).subsets
     rows = []
     for _, systems in _per_target(system, [target], calibrators, options):
         for (layers, name), values in systems.items():
-            plain = np.mean([auc(pairs.gold, one) for one in values])
+            plain = 100 * np.mean([roc_auc_score(pairs.gold, one) for one in values])
             within = np.mean([_binned_auc(pairs.gold, one, binned) for one in values])
             row = {"layers": layers, "calibrator": name, "auc": round(float(plain), 2)}
             rows.append({**row, "within": round(float(within), 2), "n_pairs": len(pairs)})
@@ -296,9 +247,7 @@ def make_swaps(name: str = "stsb", least: float = 4.5, *, download: bool = False
     )
 
 
-def run_swaps(
-    system: System, calibrators: Sequence[str], *, name: str = "stsb", **options: Any
-) -> list[dict[str, Any]]:
+def run_swaps(system: System, calibrators: Sequence[str], **options: Any) -> list[dict[str, Any]]:
     """Count how often a paraphrase beats the sentence with two words exchanged (`make_swaps`).
 
     An encoder that only counts words never finds the swapped sentence less than identical.
@@ -307,8 +256,8 @@ def run_swaps(
     wins, and ``n_contests``.
     """
     download = bool(options.get("download"))
-    pairs = make_swaps(name, download=download)
-    target = Target(pairs, sts_target(name, download=download).fitted)
+    pairs = make_swaps(download=download)
+    target = Target(pairs, sts_target("stsb", download=download).fitted)
     n = len(pairs) // 2
     rows = []
     for _, systems in _per_target(system, [target], calibrators, options):
@@ -344,7 +293,7 @@ def _binned_auc(labels: Floats, values: Floats, bins: NDArray[np.str_]) -> float
     for one in np.unique(bins):
         rows = bins == one
         if len(set(labels[rows])) == 2:
-            scores.append(auc(labels[rows], values[rows]))
+            scores.append(100 * roc_auc_score(labels[rows], values[rows]))
             weights.append(int(rows.sum()))
     return float(np.average(scores, weights=weights))
 

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from bertflow_lite.encoders.models import is_random_name
 from bertflow_lite.encoders.pooling import layer_label
-from bertflow_lite.encoders.random_models import is_random_name
 from bertflow_lite.encoders.transformer import load_encoder
 from bertflow_lite.encoders.word_vectors import load_glove
 from bertflow_lite.experiments.controls.statistics import (
-    bootstrap_partial,
+    bootstrap_partials,
     bootstrap_systems,
     explained_by,
 )
 from bertflow_lite.experiments.controls.words import WEIGHTINGS, WordCountEncoder, fit_word_encoders
 from bertflow_lite.experiments.scoring import Key, Target, find_similarities
-from bertflow_lite.measures.scores import Aggregation, Interval, score_similarities
+from bertflow_lite.measures.scores import Interval, score_similarities
 from bertflow_lite.measures.similarity import Floats
 
 CALIBRATORS = ("none", "sn", "natsv:1", "whiten", "whiten:128", "flow")
@@ -51,14 +51,9 @@ def seeded_similarities(
     download: bool = False,
     progress: bool = False,
 ) -> Iterator[tuple[str, dict[Key, Floats]]]:
-    """Similarities of a system for seeds 0, 1, ..., one after the other.
+    """Similarities of a system for seeds 0, 1, ..., one after the other, with its fingerprint.
 
     Parameters as for `find_similarities` and `load_encoder`.
-
-    Yields
-    ------
-    fingerprint, similarities
-        One pair for each seed.
     """
     drawn = is_random_name(system.model)
     if drawn and ":" in system.model:
@@ -113,11 +108,8 @@ def run_words(
 ) -> list[dict[str, Any]]:
     """Score encoders that count words, as sparse vectors and, calibrated, as dense ones.
 
-    Returns
-    -------
-    list of dict
-        Rows of `encoder_scores` with the encoder's name in ``encoder`` and its width in ``dim``;
-        sparse ones are called ``count-sparse`` and so on, and cannot be calibrated.
+    Gives rows of `encoder_scores` with the encoder's name in ``encoder`` and its width in ``dim``;
+    sparse ones are called ``count-sparse`` and so on, and cannot be calibrated.
     """
     rows = []
     for target in targets:
@@ -147,7 +139,6 @@ def run_pretraining(
     targets: Sequence[Target],
     calibrators: Sequence[str],
     *,
-    aggregation: Aggregation = "all",
     n_resamples: int = 500,
     **options: Any,
 ) -> list[dict[str, Any]]:
@@ -156,13 +147,9 @@ def run_pretraining(
     The control has one layer choice; ``"none"`` is among the calibrators, and one that a model's
     vectors are too short for is left out. The options are those of `seeded_similarities`.
 
-    Returns
-    -------
-    list of dict
-        For each set, layer choice and calibrator: ``model`` and ``control``, Spearman x 100 with
-        interval, ``lead`` (model minus control, the same calibrator), ``gain`` and
-        ``control_gain`` (calibrated minus raw), and ``gain_lead`` (the difference of the two
-        gains), each [estimate, low, high] over the same resampled pairs.
+    Gives, for each set, layer choice and calibrator: ``model`` and ``control``, Spearman x 100 with
+    interval, ``lead`` (model minus control, the same calibrator), ``gain`` and ``control_gain``
+    (calibrated minus raw), each [estimate, low, high] over the same resampled pairs.
     """
     if len(control.layers) != 1:
         raise ValueError(f"The control needs one layer choice, not {len(control.layers)}.")
@@ -177,9 +164,7 @@ def run_pretraining(
             for (data, layers, calibrator), values in found.items()
             if data == name
         }
-        scores = bootstrap_systems(
-            target.pairs, systems, aggregation=aggregation, n_resamples=n_resamples
-        )
+        scores = bootstrap_systems(target.pairs, systems, n_resamples=n_resamples)
         there = layer_label(control.layers[0])
         for data, layers, calibrator in ours:
             if data != name:
@@ -195,8 +180,6 @@ def run_pretraining(
                 row["gain"] = to_triple(scores.interval(a, raw))
                 if b in systems:
                     row["control_gain"] = to_triple(scores.interval(b, raw_b))
-                    four = {a: 1.0, raw: -1.0, b: -1.0, raw_b: 1.0}
-                    row["gain_lead"] = to_triple(scores.contrast(four))
             rows.append(row)
     return rows
 
@@ -206,13 +189,10 @@ def run_rarity(
 ) -> list[dict[str, Any]]:
     """Ask how far TF-IDF, and the plain bag of words, explain a model's similarities.
 
-    Returns
-    -------
-    list of dict
-        For each set, layer choice, calibrator and explaining similarity (``by``: ``"tfidf"`` or
-        ``"count"``, sparse cosines fitted on the same sentences): the numbers of `Explained`, all
-        pairs together, averaged over seeds; for TF-IDF also ``interval``, of
-        ``gold_given_control``, for the first seed.
+    Gives, for each set, layer choice, calibrator and explaining similarity (``by``: ``"tfidf"`` or
+    ``"count"``, sparse cosines fitted on the same sentences): the numbers of `Explained`, all pairs
+    together, averaged over seeds; for TF-IDF also ``interval``, of ``gold_given_control``, for the
+    first seed.
     """
     found = gather_similarities(system, targets, calibrators, **options)
     rows = []
@@ -229,8 +209,9 @@ def run_rarity(
                 row: dict[str, Any] = {"data": name, "layers": layers, "calibrator": calibrator}
                 row |= {"by": by, **mean}
                 if by == "tfidf":
-                    ends = bootstrap_partial(pairs.gold, seeds[0], simple)
-                    row["interval"] = [round(end, 2) for end in ends]
+                    first = {"first seed": seeds[:1]}
+                    drawn = bootstrap_partials(pairs.gold, first, simple, n_resamples=300)
+                    row["interval"] = to_triple(drawn.interval("first seed"))[1:]
                 rows.append(row)
     return rows
 

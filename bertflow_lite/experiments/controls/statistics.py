@@ -29,32 +29,20 @@ from bertflow_lite.measures.similarity import Floats, as_values, spearman
 
 @dataclass(frozen=True)
 class Explained:
-    """How a similarity shares its agreement with people with a control; Spearman x 100.
+    """How a similarity shares its agreement with people with a control; Spearman x 100."""
 
-    Parameters
-    ----------
-    gold, control_gold : float
-        Correlation of the similarity, and of the control, with the gold score.
-    control : float
-        Correlation of the similarity with the control.
-    gold_given_control : float
-        Partial correlation of the similarity with gold, given the control.
-    control_gold_given : float
-        Partial correlation of the control with gold, given the similarity.
-    residual_gold : float
-        Correlation with gold of what is left of the similarity's ranks when the control's are
-        regressed out (the semi-partial correlation).
-    both_gold : float
-        Multiple correlation of the gold ranks with both: what the best weighted sum of the two
-        could reach, its weights fitted on the gold ranks themselves.
-    """
-
+    # Correlation of the similarity, and of the control, with the gold score.
     gold: float
     control_gold: float
-    control: float
+    control: float  # of the similarity with the control
+    # Partial correlations with gold: of the similarity given the control, and the other way round.
     gold_given_control: float
     control_gold_given: float
+    # With gold, of what is left of the similarity's ranks when the control's are regressed out (the
+    # semi-partial correlation).
     residual_gold: float
+    # Multiple correlation of the gold ranks with both: what the best weighted sum of the two could
+    # reach, its weights fitted on the gold ranks themselves.
     both_gold: float
 
     def to_dict(self) -> dict[str, float]:
@@ -98,11 +86,8 @@ def explained_by(gold: ArrayLike, similarity: ArrayLike, control: ArrayLike) -> 
     The control is the simple similarity, such as TF-IDF's cosine; errors are those of
     `partial_spearman`.
     """
-    r_g, r_cg, r_c = (
-        spearman(similarity, gold),
-        spearman(control, gold),
-        spearman(similarity, control),
-    )
+    r_g, r_cg = spearman(similarity, gold), spearman(control, gold)
+    r_c = spearman(similarity, control)
     given = partial_spearman(similarity, gold, control)
     # The residual of the similarity's ranks, against the gold ranks as they are.
     residual = rank_residual(similarity, control)
@@ -115,23 +100,12 @@ def explained_by(gold: ArrayLike, similarity: ArrayLike, control: ArrayLike) -> 
 
 @dataclass(frozen=True, eq=False)
 class BootstrapScores:
-    """Scores of several systems on the same resampled pairs.
-
-    Parameters
-    ----------
-    names : tuple of str
-        The systems.
-    estimates : ndarray, shape (n_systems,)
-        Spearman x 100 on the pairs as they are; the mean over a system's seeds.
-    resampled : ndarray, shape (n_systems, n_resamples)
-        The same on each resample.
-    aggregation : {"all", "mean", "wmean"}
-        Which score.
-    """
+    """Scores of several systems on the same resampled pairs."""
 
     names: tuple[str, ...]
+    # Spearman x 100 on the pairs as they are, the mean over a system's seeds; shape (n_systems,).
     estimates: Floats
-    resampled: Floats
+    resampled: Floats  # the same on each resample; shape (n_systems, n_resamples)
     aggregation: Aggregation
 
     def interval(self, name: str, minus: str | None = None) -> Interval:
@@ -194,24 +168,6 @@ def bootstrap_systems(
     return BootstrapScores(
         tuple(values), np.array(estimates), np.average(drawn, axis=1, weights=weights), aggregation
     )
-
-
-def bootstrap_partial(
-    gold: ArrayLike,
-    similarity: ArrayLike,
-    control: ArrayLike,
-) -> tuple[float, float]:
-    """Give the 95 % interval of ``gold_given_control`` (`explained_by`), times 100.
-
-    From 300 draws of pairs with replacement.
-    """
-    values = [as_values(one, "the values") for one in (gold, similarity, control)]
-    drawn = np.empty(300)
-    for part, chosen in resample(np.arange(len(values[0])), 300, np.random.default_rng(0)):
-        g, s, c = (_unit_ranks(one[chosen]) for one in values)
-        r_sg, r_sc, r_gc = ((a * b).sum(axis=1) for a, b in ((s, g), (s, c), (g, c)))
-        drawn[part] = (r_sg - r_sc * r_gc) / np.sqrt((1 - r_sc**2) * (1 - r_gc**2))
-    return interval_ends(100 * drawn)
 
 
 def bootstrap_partials(

@@ -6,7 +6,6 @@ really has once the mean is calibrated is found by leaving it out (`token_influe
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow_lite.encoders.pooling import LayersArgument, resolve_layers
-from bertflow_lite.encoders.token_weights import TokenWeights
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.scoring import Target, fit_calibrator
 from bertflow_lite.measures.similarity import Floats, cosine, spearman
-from bertflow_lite.text import check_sentences
 
 IDF_BINS = 8
 _SEED = 0
@@ -27,47 +24,13 @@ _SEED = 0
 
 @dataclass(frozen=True, eq=False)
 class TokenInfluence:
-    """What leaving out one token does to a sentence's vector, a row for each token.
+    """What leaving out one token does to a sentence's vector, a row for each token."""
 
-    Attributes
-    ----------
-    sentence : ndarray of int, shape (n_tokens,)
-        Which sentence the token stands in.
-    token : ndarray of int, shape (n_tokens,)
-        The token's number in the vocabulary.
-    influence : ndarray, shape (n_tokens,)
-        1 minus the cosine of the vectors with and without it, divided by the mean of that over
-        its sentence: 1 is a token like any other.
-    """
-
-    sentence: NDArray[np.intp]
-    token: NDArray[np.intp]
+    sentence: NDArray[np.intp]  # which sentence the token stands in; each of shape (n_tokens,)
+    token: NDArray[np.intp]  # its number in the vocabulary
+    # 1 minus the cosine of the vectors with and without it, divided by the mean of that over its
+    # sentence: 1 is a token like any other.
     influence: NDArray[np.float64]
-
-
-def token_idf(encoder: Encoder, sentences: Sequence[str]) -> NDArray[np.float64]:
-    """Inverse document frequency of each token of the vocabulary, shape (n_vocabulary,).
-
-    ln((1 + n) / (1 + n_t)) + 1, with n_t of the n sentences holding token t, special tokens
-    included: those stand in every sentence and have the least weight, 1.
-    """
-    ids = encoder.tokenizer(
-        check_sentences(sentences), truncation=True, max_length=encoder.max_length
-    )["input_ids"]
-    counts = Counter(token for row in ids for token in set(row))
-    holding = np.zeros(len(encoder.tokenizer))
-    holding[list(counts)] = list(counts.values())
-    return np.asarray(np.log((1 + len(ids)) / (1 + holding)) + 1)
-
-
-def encode_weighted(
-    encoder: Encoder,
-    sentences: Sequence[str],
-    layers: LayersArgument,
-    weights: NDArray[np.float64],
-) -> NDArray[np.float32]:
-    """Weighted mean of the token vectors, by `Encoder.encode`, shape (n, dim)."""
-    return encoder.encode(sentences, layers, weights=TokenWeights(weights))
 
 
 def token_influence(
@@ -136,7 +99,7 @@ def run_influence(
     like any other of its sentence; ``special``, that of [CLS], [SEP] and the like, which are in no
     bin.
     """
-    idf = token_idf(encoder, target.fitted)
+    idf = encoder.token_weights(target.fitted).values.astype(np.float64)
     texts = sorted(set(target.pairs.sentences))
     rng = np.random.default_rng(_SEED)
     chosen = rng.choice(len(texts), size=min(n_sentences, len(texts)), replace=False)

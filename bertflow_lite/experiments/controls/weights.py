@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
+from bertflow_lite.encoders.models import is_random_name
 from bertflow_lite.encoders.pooling import pool, resolve_layers
-from bertflow_lite.encoders.random_models import is_random_name
 from bertflow_lite.encoders.token_weights import KINDS, TokenWeights
 from bertflow_lite.encoders.transformer import BATCH_TOKENS, load_encoder
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder

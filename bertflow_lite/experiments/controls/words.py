@@ -35,32 +35,15 @@ class WordCountEncoder:
     The vector of all words is long and sparse: `similarities` compares it as it is, while `encode`
     multiplies it by a matrix, so that calibrators, which need a dense space, apply.
 
-    Parameters
-    ----------
-    weighting : {"count", "tfidf"}, default "count"
-        ``"count"``: each word's share of the sentence, so that the vector times a matrix of word
-        vectors is their mean.  ``"tfidf"``: counts times the inverse document frequency over the
-        fitted sentences, rows of length 1 (scikit-learn's defaults).
-    projection : {"random", "svd"}, default "random"
-        ``"random"``: a Gaussian random matrix, one random vector for each word, which keeps
-        cosines nearly as they are and has learned nothing.  ``"svd"``: the leading singular
-        directions of the fitted sentences (latent semantic analysis), which has seen which words
-        go together.
-    dim : int, default 384
-        Width of the vectors.
-    tokenize : callable, default `split_words`
-        Text to list of words; BERT's wordpieces, for instance.
-    name : str, optional
-        What to call it; default: weighting and projection.
-    random_state : int, default 0
-        Seed of the random matrix, or of the randomized SVD.
+    ``"count"`` weighs a word by its share of the sentence, so that the vector times a matrix of
+    word vectors is their mean; ``"tfidf"`` takes counts times the inverse document frequency over
+    the fitted sentences, rows of length 1 (scikit-learn's defaults).
 
-    Attributes
-    ----------
-    n_words : int
-        Number of different words in the fitted sentences.
-    fingerprint : str
-        16 hex digits over settings, words and weights.
+    ``"random"`` projects by a Gaussian random matrix, one random vector for each word, which keeps
+    cosines nearly as they are and has learned nothing; ``"svd"`` by the leading singular directions
+    of the fitted sentences (latent semantic analysis), which has seen which words go together.
+
+    ``tokenize`` turns a text into words: BERT's wordpieces, for instance.
 
     Examples
     --------

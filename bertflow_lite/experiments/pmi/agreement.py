@@ -82,11 +82,7 @@ CALIBRATORS = {"standardized": "sn", "whitened": "whiten", "flow": "flow"}
 
 
 def make_variants(
-    h: Floats,
-    w: Floats,
-    p_word: Floats,
-    seed: int,
-    calibrators: Sequence[str] = tuple(CALIBRATORS),
+    h: Floats, w: Floats, p_word: Floats, seed: int, calibrators: Sequence[str] = tuple(CALIBRATORS)
 ) -> dict[str, Floats]:
     """Give the context vectors raw, cleaned of frequency, centered, and calibrated.
 

@@ -23,7 +23,6 @@ from torch import Tensor
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.language_model import (
     LanguageModel,
-    check_scores,
     head_inputs,
     load_language_model,
     scores,
@@ -210,6 +209,15 @@ def regress(found: ScoreMoments, terms: Sequence[str] = TERMS) -> dict[str, Any]
     }
 
 
+def check_scores(lm: LanguageModel, sentence: str) -> float:
+    """Largest difference between the model's own logits and `scores`, over one sentence."""
+    tokens = lm.tokenizer(sentence, return_tensors="pt")["input_ids"].to(lm.word_vectors.device)
+    with torch.inference_mode():
+        logits = lm.model(input_ids=tokens).logits[0]
+        h = head_inputs(lm, [tuple(tokens[0].tolist())])[0]
+        return float((logits - scores(lm, h)).abs().max())
+
+
 def _model_input(lm: LanguageModel, tokens: list[int], position: int) -> tuple[int, ...]:
     """Give what the model may see when it predicts the token at a position."""
     if lm.kind == "causal":
@@ -271,15 +279,10 @@ def run_probe(
     result: dict[str, Any] = {
         "model": {"name": lm.name, "kind": lm.kind, "fingerprint": lm.fingerprint,
                   "n_vocabulary": len(p_word), "dim": h.shape[1]},
-        "contexts": {"n": len(contexts), "n_sentences": len(sentences), "source": source,
-                     "n_shown": len(shown)},
-        "scores": {"largest_gap_to_logits": check_scores(lm, sentences[0]),
-                   "largest_bias": float(lm.bias.abs().max())},
+        "contexts": {"n": len(contexts), "n_sentences": len(sentences), "source": source},
+        "scores": {"largest_gap_to_logits": check_scores(lm, sentences[0])},
         "lambda_c": {
             "mean": log_z.mean(), "std": log_z.std(), "min": log_z.min(), "max": log_z.max(),
-            # How much of lambda_c one vector explains: adding it to all w moves only lambda_c.
-            "r2_linear_in_h": _r2(h, log_z),
-            "correlation_with_norm": spearman(np.linalg.norm(h, axis=1), log_z),
         },
         "regression": {
             f"{weights}{', centered words' if centered else ''}": _regressions(
@@ -383,12 +386,10 @@ def _probe_frequency(
     log_p, others = np.log(p_word[ids]), np.array([zipf[word] for word in known])
     w = lm.word_vectors.double().cpu().numpy()
     direction, mean = frequency_direction(w, p_word), h.mean(axis=0)
-    common = slice(0, 5000)
     rows = np.unique(np.geomspace(1, len(known), 500).astype(int) - 1)
     return {
         "n_words": len(known),
         "spearman_wordfreq": spearman(log_p, others),
-        "spearman_wordfreq_5000_most_frequent": spearman(log_p[common], others[common]),
         "spearman_halves": spearman(p_halves[0], p_halves[1]),
         "r2_log_p_linear_in_w": _r2(w, np.log(p_word)),
         "r2_wordfreq_linear_in_w": _r2(w[ids], others),
@@ -420,7 +421,6 @@ def _probe_similarity(
     return {
         "n_contexts": len(rows),
         "table": compare_with_references(variants, references),
-        "overlap_with_pmi_cosine": spearman(same, references["PMI cosine"]),
         "x": same[sample],
         "y": {name: upper(cosines(x))[sample] for name, x in variants.items()},
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax, logsumexp
+from scipy.special import log_softmax
 
 from bertflow_lite.experiments.pmi.agreement import (
     compare_with_references,
@@ -57,27 +57,20 @@ def run_toy(
     h, w = rebalance(fit.h, fit.w)
     found = decompose(fit.h @ fit.w.T, world.conditional, world.p_word)
     found_balanced = decompose(h @ w.T, world.conditional, world.p_word)
-    log_z = logsumexp(fit.h @ fit.w.T, axis=1)
     result: dict[str, Any] = {
         "world": {
             "n_words": size[0],
             "n_contexts": size[1],
             "n_topics": world.topics.shape[1],
             "needed_width": width,
-            "std_pmi": found.pmi.std(),
-            "std_log_p": found.log_p.std(),
-            "smallest_probability": world.conditional.min(),
         },
         "fit": {
             "width": width,
             "kl": fit.kl,
             "iterations": fit.iterations,
             "residual_std": found.residual.std(),
-            "largest_gap_lambda_log_partition": np.abs(found.lambda_c - log_z).max(),
             "shares": found.shares,
             "variances": found.variances,
-            "shares_centered_words": found_balanced.shares,
-            "variances_centered_words": found_balanced.variances,
         },
         "heatmap": _heatmap(world, found_balanced.pmi, found_balanced.lambda_c),
         "gauge": _gauge(world, fit, seed),
@@ -192,7 +185,6 @@ def _languages(seed: int) -> dict[str, Any]:
     world = make_world(150, 200, n_languages=2, leak=0.1, reliance_spread=0, seed=seed)
     fit = fit_softmax(world, needed_width(world.conditional), seed=seed)
     h, _ = rebalance(fit.h, fit.w)
-    foreign = np.arange(150) % 2 != world.languages[:, None]
     same = upper(world.languages[:, None] == world.languages)
     main = world.topics.argmax(axis=1)
     topics, hits = upper(cosines(world.topics)), {}
@@ -213,7 +205,6 @@ def _languages(seed: int) -> dict[str, Any]:
     return {
         **hits,
         "kl": fit.kl,
-        "foreign probability": float((world.conditional * foreign).sum(axis=1).mean()),
         "x": topics[sample], "y": upper(cosine)[sample], "same": same[sample].tolist(),
     }  # fmt: skip
 

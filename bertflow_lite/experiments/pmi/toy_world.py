@@ -31,27 +31,16 @@ TOPICS = ("music", "food", "sport", "law", "sea", "space", "health", "money")
 
 @dataclass(frozen=True)
 class ToyWorld:
-    """A joint distribution of words x and contexts c that is known exactly.
+    """A joint distribution of words x and contexts c that is known exactly."""
 
-    Attributes
-    ----------
-    joint : ndarray, shape (n_contexts, n_words)
-        p*(x, c), all positive; sums to 1.
-    topics : ndarray, shape (n_contexts, n_topics)
-        What each context is about: non-negative, rows sum to 1.  The model never sees it.
-    reliance : ndarray, shape (n_contexts,)
-        Power to which a context raises the word frequencies: above 1 it prefers frequent words.
-    languages : ndarray of int, shape (n_contexts,)
-        The language of each context; all 0 unless the world has two.
-    words, contexts : tuple of str
-        Names for plots.
-    """
-
-    joint: Floats
+    joint: Floats  # p*(x, c), all positive, summing to 1; shape (n_contexts, n_words)
+    # What each context is about: rows sum to 1, and the model never sees it; shape (n_contexts,
+    # n_topics).
     topics: Floats
+    # Power to which a context raises the word frequencies: above 1 it prefers frequent words.
     reliance: Floats
-    languages: NDArray[np.int_]
-    words: tuple[str, ...]
+    languages: NDArray[np.int_]  # of each context; all 0 unless the world has two
+    words: tuple[str, ...]  # names for plots
     contexts: tuple[str, ...]
 
     @property
@@ -77,47 +66,28 @@ class ToyWorld:
 
 @dataclass(frozen=True)
 class SoftmaxFit:
-    """Vectors trained by Eq. 1 on a `ToyWorld`.
+    """Vectors trained by Eq. 1 on a `ToyWorld`."""
 
-    Attributes
-    ----------
-    h, w : ndarray, shapes (n_contexts, width) and (n_words, width)
-        Context vectors and word vectors.
-    kl, iterations : float, int
-        KL(p*(x|c) || softmax) averaged over p*(c), in nats; steps of L-BFGS.
-    """
-
-    h: Floats
-    w: Floats
-    kl: float
-    iterations: int
+    h: Floats  # context vectors, shape (n_contexts, width)
+    w: Floats  # word vectors, shape (n_words, width)
+    kl: float  # KL(p*(x|c) || softmax) averaged over p*(c), in nats
+    iterations: int  # of L-BFGS
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """The terms of Eq. 3, ``score = pmi + log_p + lambda_c + residual``, and what each explains.
+    """The terms of Eq. 3, ``score = pmi + log_p + lambda_c + residual``, and what each explains."""
 
-    Attributes
-    ----------
-    pmi : ndarray, shape (n_contexts, n_words)
-    log_p : ndarray, shape (n_words,)
-    lambda_c : ndarray, shape (n_contexts,)
-        The mean over x of ``score - log p*(x|c)``; for a perfect fit the log-partition
-        ``log sum_x exp(h_c . w_x)``.
-    residual : ndarray, shape (n_contexts, n_words)
-    shares : dict of str to float
-        ``Cov(term, score) / Var(score)``, every (c, x) pair counted once.  They sum to 1; terms
-        that covary share the covariance evenly, and a share can be negative.
-    variances : dict of str to float
-        ``Var(term) / Var(score)``; they sum to 1 only if the terms do not covary.
-    """
-
-    pmi: Floats
-    log_p: Floats
+    pmi: Floats  # shape (n_contexts, n_words), as the residual
+    log_p: Floats  # shape (n_words,)
+    # The mean over x of ``score - log p*(x|c)``, shape (n_contexts,); for a perfect fit the
+    # log-partition ``log sum_x exp(h_c . w_x)``.
     lambda_c: Floats
     residual: Floats
+    # ``Cov(term, score) / Var(score)``, every (c, x) pair counted once.  They sum to 1; terms that
+    # covary share the covariance evenly, and a share can be negative.
     shares: dict[str, float]
-    variances: dict[str, float]
+    variances: dict[str, float]  # ``Var(term) / Var(score)``: sum to 1 if no terms covary
 
 
 def make_world(
@@ -143,31 +113,10 @@ def make_world(
     Then rows and columns are rescaled in turn (Sinkhorn) until p(x) is exactly Zipf's f(x) and
     p(c) is uniform; the rescaling changes no interaction between words and contexts.
 
-    Parameters
-    ----------
-    n_words, n_contexts, n_topics : int, default 300, 400, 8
-        Sizes; 8 is the most topics, and there must be twice as many words and contexts as topics.
-    zipf : float, default 1.0
-        f(x) is proportional to rank^-zipf: at 0 all words are equally frequent.
-    reliance_spread : float, default 0.3
-        Standard deviation of r_c around 1: how much contexts differ in leaning on frequency.
-    kind : {"product", "mixture"}, default "product"
-        See above.
-    n_languages, leak : int, float, default 1, 1e-3
-        With 2, the odd words and the odd contexts form a second language with the same topics.
-        A word of the other language carries no topic and is `leak` times as likely; at zero the
-        optimum would lie at infinity.
-    seed : int, default 0
-        Seed of topics, frequencies and reliances.
-
-    Returns
-    -------
-    ToyWorld
-
-    Raises
-    ------
-    ValueError
-        If a setting is out of range.
+    Word k has the frequency k^-``zipf``; ``reliance_spread`` is the standard deviation of r_c
+    around 1: how much contexts differ in leaning on frequency.  With two languages, the odd words
+    and the odd contexts form a second one with the same topics; a word of the other language
+    carries no topic and is ``leak`` times as likely: at zero the optimum would lie at infinity.
 
     Examples
     --------
@@ -212,27 +161,8 @@ def fit_softmax(
 ) -> SoftmaxFit:
     """Train h and w by the exact expected loss of Eq. 1, full batch, in float64.
 
-    The loss, ``sum_c p*(c) KL(p*(x|c) || softmax_x(h_c . w_x))``, falls by L-BFGS until it stays.
-
-    Parameters
-    ----------
-    world : ToyWorld
-        The world.
-    width : int
-        Width of both kinds of vectors.
-    seed, scale : int, float, default 0, 0.1
-        Seed and standard deviation of the initial entries.
-    max_iter : int, default 5000
-        Most steps of L-BFGS.
-
-    Returns
-    -------
-    SoftmaxFit
-
-    Raises
-    ------
-    ValueError
-        If ``width`` or ``scale`` is not positive.
+    The loss, ``sum_c p*(c) KL(p*(x|c) || softmax_x(h_c . w_x))``, falls by L-BFGS until it stays,
+    from entries of standard deviation ``scale``.
 
     Examples
     --------
@@ -263,25 +193,7 @@ def fit_softmax(
 
 
 def decompose(scores: Floats, conditional: Floats, p_word: Floats) -> Decomposition:
-    """Split scores h_c . w_x into the terms of Eq. 3.
-
-    Parameters
-    ----------
-    scores : ndarray, shape (n_contexts, n_words)
-        ``h @ w.T``.
-    conditional : ndarray, shape (n_contexts, n_words)
-        p*(x|c), all positive.
-    p_word : ndarray, shape (n_words,)
-        p*(x).
-
-    Returns
-    -------
-    Decomposition
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not belong together.
+    """Split scores h_c . w_x into the terms of Eq. 3, given p*(x|c), of the same shape, and p*(x).
 
     Examples
     --------
@@ -313,22 +225,11 @@ def decompose(scores: Floats, conditional: Floats, p_word: Floats) -> Decomposit
     return Decomposition(pmi, log_p, lambda_c, residual, shares, variances)
 
 
-def needed_width(conditional: Floats, tolerance: float = 1e-8) -> int:
+def needed_width(conditional: Floats) -> int:
     """Smallest width at which softmax(h . w) can equal p*(x|c) (Yang et al. 2018).
 
     The lambda_c are free, so it is the rank of ``log p*(x|c)`` with its row means taken off: the
-    number of singular values above `tolerance` times the largest.
-
-    Parameters
-    ----------
-    conditional : ndarray, shape (n_contexts, n_words)
-        p*(x|c), all positive.
-    tolerance : float, default 1e-8
-        What counts as 0, beside the largest singular value.
-
-    Returns
-    -------
-    int
+    number of singular values above 1e-8 times the largest.
 
     Examples
     --------
@@ -338,7 +239,7 @@ def needed_width(conditional: Floats, tolerance: float = 1e-8) -> int:
     3
     """
     values = np.linalg.svd(_center_rows(np.log(conditional)), compute_uv=False)
-    return int((values > tolerance * values[0]).sum())
+    return int((values > 1e-8 * values[0]).sum())
 
 
 def rebalance(h: Floats, w: Floats, share: float = 0.5) -> tuple[Floats, Floats]:
@@ -348,18 +249,7 @@ def rebalance(h: Floats, w: Floats, share: float = 0.5) -> tuple[Floats, Floats]
     moves lambda_c.  So the objective fixes the scores with their row means taken off, U S V^T, and
     no more.  ``share=0.5`` is the solution of least ``|h|^2 + |w|^2``, the one an infinitesimal
     weight decay would choose; 0 makes the context vectors white, 1 puts all the spread into them.
-
-    Parameters
-    ----------
-    h, w : ndarray, shapes (n_contexts, width) and (n_words, width)
-        Context vectors and word vectors.
-    share : float, default 0.5
-        How much of the spread goes to the context vectors.
-
-    Returns
-    -------
-    h, w : ndarray, shapes (n_contexts, rank) and (n_words, rank)
-        Directions without spread are dropped.
+    Directions without spread are dropped.
 
     Examples
     --------

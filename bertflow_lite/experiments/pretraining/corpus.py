@@ -107,11 +107,7 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def pack_corpus(
-    path: str | os.PathLike[str],
-    tokenizer: Any,
-    *,
-    length: int = 64,
-    progress: bool = False,
+    path: str | os.PathLike[str], tokenizer: Any, *, length: int = 64, progress: bool = False
 ) -> PackedCorpus:
     """Tokenize a text and pack sentences of one paragraph into rows, as many as have room.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import math
 import os
 import shutil
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from bertflow_lite.devices import choose_bf16
+from bertflow_lite.devices import computes_in_bfloat16
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, row_lengths, similar_lengths
 from bertflow_lite.experiments.pretraining.recipe import (
     Recipe,
@@ -37,6 +38,7 @@ from bertflow_lite.experiments.pretraining.recipe import (
 from bertflow_lite.experiments.runs import begin_or_go_on, stop_requested, workplace
 from bertflow_lite.files import put_folder, write_json
 
+logger = logging.getLogger(__name__)
 CHECKPOINT = Path("unfinished", "checkpoint.pt")
 _COUNTERS = ("step", "tokens", "epoch", "at", "seconds", "running")
 
@@ -44,16 +46,10 @@ _COUNTERS = ("step", "tokens", "epoch", "at", "seconds", "running")
 class TrainingRun:
     """Model, optimizer and place in the corpus; it writes nothing.
 
-    Weights, order and masks follow from the seed. ``bf16`` computes in bfloat16 where autocast
-    does. ``held_out`` rows at the end of the corpus are not trained on (default:
-    ``corpus.n_held_out``).
-
-    Attributes
-    ----------
-    step, tokens : int
-        Updates made and pieces seen.
-    seconds, running : float
-        Seconds of training, and the running mean of the training loss.
+    Weights, order and masks follow from the seed; ``bf16`` computes in bfloat16 as autocast does.
+    ``held_out`` rows at the end of the corpus are not trained on (default: ``corpus.n_held_out``).
+    ``step`` and ``tokens`` count updates made and pieces seen, ``seconds`` those of training;
+    ``running`` is the running mean of the training loss.
     """
 
     def __init__(
@@ -190,11 +186,9 @@ class Training:
         """Give what a stored run keeps of it."""
         return {
             **self.settings,
-            "wanted_tokens": self.settings["tokens"],
             "steps": self.steps,
             "tokens": self.tokens,
             "seconds": self.seconds,
-            "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
             "loss": self.loss,
             "finished": self.finished,
         }
@@ -206,8 +200,7 @@ def pretrain(
     out: Path,
     *,
     recipe: Recipe,
-    tokens: float | None = None,
-    minutes: float | None = None,
+    tokens: float,
     seed: int = 0,
     device: torch.device | str = "cpu",
     bf16: bool | None = False,
@@ -218,25 +211,19 @@ def pretrain(
 ) -> Training:
     """Train a BERT from scratch on the masked-language-model objective.
 
-    The corpus is packed with the recipe's length. Give either ``tokens`` or ``minutes``, after
-    which the run ends; weights, order and masks follow from the seed. In the folder ``out``, an
-    unfinished run that was begun with the same arguments goes on, and a finished one is returned as
-    it is; ``overwrite`` begins anew where another run lies, or one that is finished.
+    The corpus is packed with the recipe's length. After so many ``tokens`` the run ends; weights,
+    order and masks follow from the seed. In the folder ``out``, an unfinished run that was begun
+    with the same arguments goes on, and a finished one is returned as it is; ``overwrite`` begins
+    anew where another run lies, or one that is finished.
 
     With ``bf16`` it computes in bfloat16 where autocast does; None: where the hardware has units
-    for it (`devices.choose_bf16`). What was chosen belongs to the run. The progress bar is written
+    for it (`choose_bf16`). What was chosen belongs to the run. The progress bar is written
     once a minute where it goes to no terminal; ``on_snapshot`` is called with step and folder of
     each snapshot.
 
     Stopped (Ctrl-C, SIGTERM), it writes a checkpoint and raises KeyboardInterrupt; where the loss
     is no longer a number, a FloatingPointError, and the last checkpoint stays.
     """
-    if tokens is not None and minutes is None:
-        clock, end = "tokens", tokens
-    elif minutes is not None and tokens is None:
-        clock, end = "seconds", 60 * minutes
-    else:
-        raise ValueError("say how long to train: give either tokens or minutes.")
     if corpus.rows.shape[1] != recipe.length:
         raise ValueError(
             f"the corpus has rows of {corpus.rows.shape[1]} pieces, the recipe wants "
@@ -250,7 +237,7 @@ def pretrain(
     bf16 = choose_bf16(bf16, device)
     settings = {
         "recipe": recipe.as_dict(), "corpus": corpus.fingerprint, "tokens": tokens,
-        "minutes": minutes, "seed": seed, "bf16": bf16,
+        "seed": seed, "bf16": bf16,
     }  # fmt: skip
     checkpoint, wanted = out / CHECKPOINT, set(snapshot_steps())
     work = checkpoint.parent
@@ -284,10 +271,10 @@ def pretrain(
             snapshot()
         saved = time.monotonic()
         with tqdm(
-            total=None if tokens is None else int(tokens), initial=run.tokens, unit="tok",
-            unit_scale=True, mininterval=pause, maxinterval=max(pause, 10), disable=not progress,
+            total=int(tokens), initial=run.tokens, unit="tok", unit_scale=True,
+            mininterval=pause, maxinterval=max(pause, 10), disable=not progress,
         ) as bar:  # fmt: skip
-            while (share := getattr(run, clock) / end) < 1:
+            while (share := run.tokens / tokens) < 1:
                 stop = stopped.is_set()
                 if stop or (run.step and time.monotonic() - saved > checkpoint_seconds):
                     save_checkpoint(checkpoint, run, loss)
@@ -308,6 +295,18 @@ def pretrain(
         }  # fmt: skip
         write_json(out / "record.json", record)
     return read_training(out)
+
+
+def choose_bf16(wanted: bool | None, device: torch.device | str) -> bool:
+    """Give what is wanted, with a warning where it is slow; default: what is best on the device."""
+    can = computes_in_bfloat16(device)
+    if wanted and not can:
+        logger.warning(
+            "bfloat16 is emulated on this %s, which is slow: say bf16=False (command line: "
+            "--no-bf16) for float32",
+            torch.device(device).type,
+        )
+    return can if wanted is None else wanted
 
 
 def save_checkpoint(path: Path, run: TrainingRun, loss: list[list[float]]) -> None:

@@ -19,77 +19,49 @@ BIASES = ("log p", "zero", "none")
 
 @dataclass(frozen=True)
 class Recipe:
-    """Shape and training settings.
+    """Shape and training settings."""
 
-    Attributes
-    ----------
-    blocks, width, heads : int
-        Shape of the encoder; the inner layer of a block is four times as wide.
-    length : int
-        Pieces in a row, marks among them.
-    initial_std : float
-        Standard deviation of the blocks' weights before training: BERT's 0.02.  Three times as
-        much drowns a piece in what the blocks add to it, and learning is far slower.
-    word_std, position_std : float
-        The same for word and position embeddings.  Both are added and normalized, so their ratio
-        says how much of a first hidden state is the word and how much its place.
-    waves : bool
-        Whether position embeddings start as sines and cosines of many wavelengths, as in the first
-        transformer, rather than at random.  With waves, "one place to the left" is the same
-        rotation at every place, so a head can learn it once; at random, it has to be learned for
-        each place by itself.
-    neighbors : float
-        Strength, 0 for none, with which the heads of the first block begin by looking one and two
-        places to either side; needs ``waves``.  Finding out that the neighbors matter is what
-        keeps a small model on the plateau of the unigram loss for so long.
-    learning_rate : float
-        Highest rate of AdamW, reached after ``warmup_tokens`` and falling linearly to zero.
-    warmup_tokens : float
-        Tokens with rising rate.
-    rows, most_rows : int
-        Rows in a batch at first, and at last.
-    double_every : float
-        Tokens after which the batch doubles, until it has ``most_rows``.
-    masked, masked_last, masked_falls : float
-        Share of the pieces to predict, at first, and after so many tokens, linear between: 80 % of
-        them become ``[MASK]``, 10 % a random piece, 10 % stay.  More of them teach more in a step;
-        fewer leave more of the sentence to see.
-    weight_decay, beta2, epsilon, clip : float
-        Of AdamW; and the highest gradient norm.
-    dropout : float
-        In all places where BERT has it.
-    tied : bool
-        Whether the output layer uses the word embeddings as its weights, as in BERT.
-    bias : str
-        Of the output layer: ``"log p"`` starts at the log frequency of each piece, so that the
-        first loss is that of a unigram model and no step is spent on learning it; ``"zero"`` starts
-        at 0, as in BERT; ``"none"`` stays 0, as in the paper's Eq. 1, so that frequency has no
-        other place than the vectors.
-    """
-
+    # Shape of the encoder; the inner layer of a block is four times as wide.
     blocks: int = 4
     width: int = 256
     heads: int = 4
-    length: int = 64
+    length: int = 64  # pieces in a row, marks among them
+    # Standard deviation of the blocks' weights before training: BERT's 0.02.  Three times as much
+    # drowns a piece in what the blocks add to it, and learning is far slower.
     initial_std: float = 0.02
+    # The same for word and position embeddings.  Both are added and normalized, so their ratio says
+    # how much of a first hidden state is the word and how much its place.
     word_std: float = 0.02
     position_std: float = 0.02
+    # Whether position embeddings start as sines and cosines of many wavelengths, as in the first
+    # transformer, rather than at random.  With waves, "one place to the left" is the same rotation
+    # at every place, so a head can learn it once; at random, for each place by itself.
     waves: bool = True
+    # Strength, 0 for none, with which the heads of the first block begin by looking one and two
+    # places to either side; needs waves.  Finding out that the neighbors matter is what keeps a
+    # small model on the plateau of the unigram loss for so long.
     neighbors: float = 1.2
-    learning_rate: float = 1.5e-3
-    warmup_tokens: float = 1e6
+    learning_rate: float = 1.5e-3  # highest of AdamW, then falling linearly to zero
+    warmup_tokens: float = 1e6  # with rising rate
+    # Rows in a batch at first, and at last; tokens after which the batch doubles until then.
     rows: int = 128
     most_rows: int = 256
     double_every: float = 5e6
+    # Share of the pieces to predict, at first, and after so many tokens, linear between: 80 % of
+    # them become [MASK], 10 % a random piece, 10 % stay.  More of them teach more in a step; fewer
+    # leave more of the sentence to see.
     masked: float = 0.3
     masked_last: float = 0.15
     masked_falls: float = 5e6
     weight_decay: float = 0.01
     beta2: float = 0.98
     epsilon: float = 1e-6
-    clip: float = 1.0
-    dropout: float = 0.0
-    tied: bool = True
+    clip: float = 1.0  # highest gradient norm
+    dropout: float = 0.0  # in all places where BERT has it
+    tied: bool = True  # whether the output layer's weights are the word embeddings, as in BERT
+    # Of the output layer: "log p" starts at the log frequency of each piece, so that the first loss
+    # is that of a unigram model and no step is spent on learning it; "zero" starts at 0, as in
+    # BERT; "none" stays 0, as in the paper's Eq. 1: frequency has no other place than the vectors.
     bias: str = "log p"
 
     def __post_init__(self) -> None:

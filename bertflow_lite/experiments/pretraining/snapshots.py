@@ -29,7 +29,7 @@ from bertflow_lite.encoders.models import LoadedModel
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.controls.overlap import word_overlap
 from bertflow_lite.experiments.controls.words import WordCountEncoder
-from bertflow_lite.experiments.geometry import describe_space
+from bertflow_lite.experiments.geometry import describe_space, frequency_shares
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, open_corpus
 from bertflow_lite.experiments.pretraining.loop import Training, fingerprint_folder, read_training
 from bertflow_lite.experiments.pretraining.probe import (
@@ -48,12 +48,10 @@ from bertflow_lite.experiments.pretraining.probe import (
 from bertflow_lite.experiments.pretraining.recipe import unigram_log_p
 from bertflow_lite.experiments.runs import KeptResults, provenance, round_numbers, store_run
 from bertflow_lite.experiments.scoring import calibrated, different_sentences, set_name
+from bertflow_lite.experiments.spelling import lexical_similarities
 from bertflow_lite.experiments.table1 import BINS, WordEmbeddings, find_neighbors, make_table1
-from bertflow_lite.files import write_json
-from bertflow_lite.measures.geometry import frequency_shares
 from bertflow_lite.measures.scores import score_similarities, score_sts
 from bertflow_lite.measures.similarity import spearman
-from bertflow_lite.measures.spelling import lexical_similarities
 from bertflow_lite.text import split_words
 
 logger = logging.getLogger(__name__)
@@ -115,11 +113,7 @@ class Material:
 
 
 def prepare(
-    corpus: PackedCorpus,
-    tokenizer: Any,
-    pairs: SentencePairs,
-    *,
-    least_pairs: int = 20,
+    corpus: PackedCorpus, tokenizer: Any, pairs: SentencePairs, *, least_pairs: int = 20
 ) -> Material:
     """Gather what the snapshots of a run are measured on.
 
@@ -227,7 +221,7 @@ def measure_words(words: WordEmbeddings, material: Material) -> dict[str, Any]:
             "pearson": float(np.corrcoef(norms, log_frequency)[0, 1]),
         },
         "spearman_distance_rank": spearman(neighbors.distance.mean(axis=1), words.ranks),
-        "frequency": frequency_shares(own, log_frequency, n_directions=3).to_dict(),
+        "frequency": frequency_shares(own, log_frequency, n_directions=3),
         **describe_space(own, N_SPECTRUM),
     }
 
@@ -253,8 +247,8 @@ def measure_sentences(
         out[layer] = {
             "n": len(x),
             "norm": float(np.linalg.norm(x, axis=1).mean()),
-            "frequency": frequency_shares(x, log_frequency, n_directions=3).to_dict(),
-            "length": frequency_shares(x, log_length, n_directions=3).to_dict(),
+            "frequency": frequency_shares(x, log_frequency, n_directions=3),
+            "length": frequency_shares(x, log_length, n_directions=3),
             **describe_space(x, N_SPECTRUM),
         }
     return out
@@ -466,20 +460,17 @@ def measure_folder(
     *,
     name: str = "mini-bert",
     data: str = "stsb",
-    out: Path | None = None,
     partial: bool = False,
     seeds: int = 3,
-    least_pairs: int = 20,
-    resume: bool = True,
     device: str | None = None,
     download: bool = False,
     progress: bool = False,
+    **options: Any,
 ) -> dict[str, Any]:
     """Measure the run in a folder (`measure_run`), and store the results.
 
-    ``data`` is the set whose validation pairs are scored. With ``out``, results are written to this
-    JSON file, and not to the project's results; the rest is as in `measure_run`, `read_training`
-    and `open_corpus`.
+    ``data`` is the set whose validation pairs are scored; the rest is as in `measure_run`,
+    `read_training` and `open_corpus`.
     """
     training = read_training(run, partial=partial)
     pairs = load_validation_pairs(data, download=download)
@@ -489,9 +480,8 @@ def measure_folder(
     text = open_corpus(corpus, tokenizer, length, download=download, progress=progress)
     place = find_device(device)
     results = measure_run(
-        training, text, tokenizer, pairs, seeds=seeds, least_pairs=least_pairs, resume=resume,
-        device=place, progress=progress,
-    )  # fmt: skip
+        training, text, tokenizer, pairs, seeds=seeds, device=place, progress=progress, **options
+    )
     how = provenance(
         model=name,
         fingerprint=results["snapshots"][-1]["fingerprint"],
@@ -502,10 +492,7 @@ def measure_folder(
         data={pairs.name: pairs.fingerprint},
         max_length=MAX_LENGTH,
     )
-    if out is None:
-        store_run("pretraining", name, how, results)
-    else:
-        write_json(out, {"table": "pretraining", "how": how, "results": results})
+    store_run("pretraining", name, how, results)
     return results
 
 

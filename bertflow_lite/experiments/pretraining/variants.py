@@ -22,12 +22,12 @@ import torch
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from bertflow_lite.devices import choose_bf16, find_device
+from bertflow_lite.devices import find_device
 from bertflow_lite.encoders.language_model import load_language_model
 from bertflow_lite.encoders.models import LoadedModel, load_model
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, open_corpus, row_lengths
-from bertflow_lite.experiments.pretraining.loop import TrainingRun, save_model
+from bertflow_lite.experiments.pretraining.loop import TrainingRun, choose_bf16, save_model
 from bertflow_lite.experiments.pretraining.probe import collect_at, measure_terms, select_contexts
 from bertflow_lite.experiments.pretraining.recipe import Recipe, find_recipe, unigram_log_p
 from bertflow_lite.experiments.pretraining.snapshots import (
@@ -49,6 +49,8 @@ STEPS = (0, 10, 30, 50, 70, 100, 200, 300, 500)
 """Where a variant is measured."""
 OF_TOKENS = 6e7
 """Length of the run whose first part a variant is: the rate falls as it does there."""
+EACH = 100
+"""Occurrences of each piece where all are equally frequent."""
 # Of what `compare_recipes` and `train_variant` give: kept results of another one are not used.
 COMPARE_FORMAT, FORMAT = 1, 2
 
@@ -389,9 +391,7 @@ def run_variants(
     config: str = "mini",
     *,
     steps: int = 500,
-    only: Sequence[str] = (),
     data: str = "stsb",
-    each: int = 100,
     seed: int = 1,
     device: str | None = None,
     bf16: bool | None = None,
@@ -401,15 +401,11 @@ def run_variants(
 ) -> dict[str, Any]:
     """Train `VARIANTS`; each is kept in the cache until all are stored.
 
-    Each is trained for so many steps; by default, all are. ``data`` is the set whose validation
-    pairs are scored; the rest is as in `run_comparison` and `train_variant`.
+    Each is trained for so many steps. ``data`` is the set whose validation pairs are scored; the
+    rest is as in `run_comparison` and `train_variant`.
 
     Gives ``settings``; ``variants``, see `train_variant`.
     """
-    names = [variant.name for variant in VARIANTS]
-    for name in only:
-        if name not in names:
-            raise ValueError(f"there is no variant {name!r}; there are {', '.join(names)}.")
     recipe = find_recipe(config)
     tokenizer = load_model("minilm", device="cpu").tokenizer
     text = open_corpus(corpus, tokenizer, recipe.length, download=download, progress=progress)
@@ -418,16 +414,13 @@ def run_variants(
     place = find_device(device)
     bf16 = choose_bf16(bf16, place)
     settings: dict[str, Any] = {
-        "recipe": recipe.as_dict(), "each": each, "of_tokens": OF_TOKENS,
+        "recipe": recipe.as_dict(), "each": EACH, "of_tokens": OF_TOKENS,
         "steps": sorted({step for step in STEPS if step < steps} | {steps}),
         "corpus": text.fingerprint, "data": pairs.fingerprint, "set": set_name(pairs),
         "n_words": len(material.words), "bf16": bf16, "seed": seed, "device": str(place),
     }  # fmt: skip
     found, kept = [], []
     for variant in VARIANTS:
-        if only and variant.name not in only:
-            continue
-        # A file for each, so that several processes can do some each.
         what = {**settings, "variant": dataclasses.asdict(variant), "format": FORMAT}
         what["made_by"] = version("bertflow-lite")
         kept.append(KeptResults("pretrain-variant", what))
@@ -435,7 +428,7 @@ def run_variants(
         def train(variant: Variant = variant) -> dict[str, Any]:
             return train_variant(
                 text, tokenizer, variant, material, recipe=recipe, steps=settings["steps"],
-                each=each, seed=seed, device=place, bf16=bool(bf16), progress=progress,
+                each=EACH, seed=seed, device=place, bf16=bool(bf16), progress=progress,
             )  # fmt: skip
 
         found.append(kept[-1](variant.name, train))

@@ -17,14 +17,11 @@ from sklearn.linear_model import LinearRegression
 from typer.testing import CliRunner
 
 import bertflow_lite as bf
-from bertflow_lite.encoders.models import load_model, packaged_path
-from bertflow_lite.encoders.random_models import load_random
+from bertflow_lite.encoders.models import load_model, load_random, packaged_path
 from bertflow_lite.encoders.transformer import Encoder
-from bertflow_lite.experiments import scoring as calibrated_similarities
 from bertflow_lite.experiments.controls.overlap import (
     contest_share,
     make_swaps,
-    matched_accuracy,
     run_kinds,
     run_within,
     swap_words,
@@ -40,7 +37,7 @@ from bertflow_lite.experiments.controls.runs import (
     seeded_similarities,
 )
 from bertflow_lite.experiments.controls.statistics import (
-    bootstrap_partial,
+    bootstrap_partials,
     bootstrap_systems,
     explained_by,
     partial_spearman,
@@ -48,7 +45,6 @@ from bertflow_lite.experiments.controls.statistics import (
 )
 from bertflow_lite.experiments.controls.token_weights import (
     run_influence,
-    token_idf,
     token_influence,
 )
 from bertflow_lite.experiments.controls.words import WordCountEncoder, idf_weights
@@ -165,7 +161,8 @@ def test_explained_by_against_multiple_regression() -> None:
     assert found.residual_gold == pytest.approx(100 * np.corrcoef(left, rankdata(gold))[0, 1])
     assert found.gold == pytest.approx(100 * spearmanr(x, gold).statistic)
     assert found.control == pytest.approx(100 * spearmanr(x, control).statistic)
-    low, high = bootstrap_partial(gold, x, control)
+    interval = bootstrap_partials(gold, {"x": [x]}, control, n_resamples=300).interval("x")
+    low, high = interval.low, interval.high
     assert low < found.gold_given_control < high
 
 
@@ -237,22 +234,13 @@ def test_similarities_are_kept_and_a_damaged_file_is_made_again(
     again = find_similarities(small, [target], ["1"], ["none", "flow"])
     assert calls == [["1"]] and all((first[key] == again[key]).all() for key in first)
     more = find_similarities(small, [target], ["1", "last"], ["none"])
-    assert calls == [["1"], ["last"]] and set(more) > {("mini-sts", "1", "none")}
+    assert calls == [["1"], ["1", "last"]] and set(more) > {("mini-sts", "1", "none")}
     other = find_similarities(small, [target], ["1"], ["flow"], seed=1)
     assert (other["mini-sts", "1", "flow"] != first["mini-sts", "1", "flow"]).any()
-    (file,) = (own_cache / "similarities").glob("*.npz")
-    file.write_bytes(file.read_bytes()[:1000])
+    for file in (own_cache / "partial").glob("similarities-*.json"):
+        file.write_bytes(file.read_bytes()[:1000])
     repaired = find_similarities(small, [target], ["1"], ["none", "flow"])
     assert all(np.allclose(first[key], repaired[key]) for key in first) and len(calls) == 4
-
-
-def test_a_cache_that_cannot_be_written_is_no_error(
-    small: Encoder, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("no folder")
-    monkeypatch.setattr(calibrated_similarities, "cache_dir", lambda: blocked)
-    assert find_similarities(small, [target], ["last"], ["none"])
 
 
 def test_targets_of_one_name_are_refused(small: Encoder, target: Target) -> None:
@@ -305,27 +293,6 @@ def test_within_bins_overlap_itself_says_nothing(pairs: bf.SentencePairs) -> Non
     assert abs(score_similarities(within_overlap(made, overlap), similar).wmean) < 15
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 1000))
-def test_matched_accuracy_against_all_pairs_of_pairs(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    gold, overlap, one = rng.integers(0, 6, 40), rng.integers(0, 5, 40) / 4, rng.integers(0, 9, 40)
-    right, n = 0.0, 0
-    for i in range(40):
-        for j in range(i):
-            same = overlap[i] == overlap[j] >= 0.25
-            if same and abs(gold[i] - gold[j]) >= 1:
-                n += 1
-                right += (np.sign(one[i] - one[j]) * np.sign(gold[i] - gold[j]) + 1) / 2
-    found, counted = matched_accuracy(gold, overlap, {"one": one}, min_overlap=0.25)
-    assert counted == n and found["one"] == pytest.approx(100 * right / n)
-
-
-def test_matched_accuracy_without_a_match_is_an_error() -> None:
-    with pytest.raises(ValueError, match="No two pairs"):
-        matched_accuracy([1, 2], [0.1, 0.9], {"one": [1, 2]})
-
-
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.sampled_from(["the", "cat", "dog", "sat", "Ran,", "mat."]), max_size=9))
 def test_a_swap_keeps_the_bag_of_words(words: list[str]) -> None:
@@ -351,16 +318,6 @@ def test_a_counting_encoder_cannot_win_a_contest(pairs: bf.SentencePairs) -> Non
 
 
 # --- weights of tokens -------------------------------------------------------------------------
-
-
-def test_token_idf_by_hand(small: Encoder) -> None:
-    idf = token_idf(small, ["the cat", "the dog", "the cat sat"])
-    the, cat, sep, unseen = (
-        small.tokenizer.convert_tokens_to_ids(t) for t in ("the", "cat", "[SEP]", "tree")
-    )
-    assert idf[the] == idf[sep] == 1
-    assert idf[cat] == pytest.approx(np.log(4 / 3) + 1)
-    assert idf[unseen] == pytest.approx(np.log(4) + 1)
 
 
 def test_influence_by_hand(small: Encoder) -> None:
@@ -401,8 +358,6 @@ def test_pretraining_compares_on_the_same_pairs(target: Target, own_cache: Path)
             estimate, low, high = row[name]
             assert low <= estimate <= high
         assert row["lead"][0] == pytest.approx(row["model"][0] - row["control"][0], abs=0.02)
-    gains = by["sn"]["gain"][0] - by["sn"]["control_gain"][0]
-    assert by["sn"]["gain_lead"][0] == pytest.approx(gains, abs=0.02)
     with pytest.raises(ValueError, match="one layer choice"):
         run_pretraining(system, System(SMALL, ("1", "2"), 1), [target], calibrators)
 
@@ -436,7 +391,6 @@ def test_words_and_rarity_and_overlap_give_full_rows(target: Target, own_cache: 
     assert rarity[0]["control_gold"] == pytest.approx(tfidf, abs=0.01)
     within = run_within(system, [target], ["none", "sn"], n_resamples=20)
     assert len(within) == 3 * 4  # three kinds of overlap; two calibrators, two bags
-    assert all(0 <= row["matched"] <= 100 for row in within if row["overlap"] == "jaccard")
     kinds = run_kinds(system, ["none"], fit_on="mini-sts")
     bag = [r["auc"] for r in kinds if r["calibrator"] == "count" and r["same"] == "paraphrase"]
     assert max(bag) < 25  # a bag of words takes shared words for shared meaning

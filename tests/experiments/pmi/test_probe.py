@@ -22,7 +22,6 @@ from transformers import (
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.language_model import (
     LanguageModel,
-    check_scores,
     load_language_model,
     scores,
 )
@@ -30,6 +29,7 @@ from bertflow_lite.experiments.pmi import probe as lm_probe
 from bertflow_lite.experiments.pmi import probe as pmi_probe
 from bertflow_lite.experiments.pmi.probe import (
     Contexts,
+    check_scores,
     collect_contexts,
     log_partition,
     moments,

@@ -7,6 +7,7 @@ import json
 import math
 import signal
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,7 +39,7 @@ from bertflow_lite.experiments.pretraining.probe import (
 )
 from bertflow_lite.experiments.pretraining.recipe import RECIPES, make_masked_model, unigram_log_p
 from bertflow_lite.experiments.pretraining.snapshots import align_frames, make_frame, spread_over
-from bertflow_lite.experiments.runs import round_numbers
+from bertflow_lite.experiments.runs import round_numbers, store_run
 
 TINY = RECIPES["tiny"]
 MARKS = np.array([0, 1, 2])
@@ -454,19 +455,18 @@ def test_numbers_are_rounded_and_must_be_finite() -> None:
         round_numbers([math.nan])
 
 
-def test_the_command(run, text, tmp_path, small, own_cache) -> None:
-    out = tmp_path / "new" / "measured.json"
+def test_the_command(run, text, tmp_path, small, own_cache, monkeypatch) -> None:
+    monkeypatch.setattr(snapshots, "store_run", partial(store_run, folder=tmp_path))
+    out = tmp_path / "pretraining" / "tiny.json"
     command = ["pretrain-measure", "--run", str(run), "--corpus", str(text), "--data", "mini-sts"]
     command += ["--seeds", "1", "--least-pairs", "3", "--device", "cpu", "--name", "tiny"]
-    done = CliRunner().invoke(app, [*command, "--out", str(out)])
+    done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     assert "norm ~ log p" in done.stdout and len(done.stdout.splitlines()) == 6
     stored = json.loads(out.read_text())
     assert stored["table"] == "pretraining" and stored["how"]["model"] == "tiny"
     assert stored["how"]["weights"] == fingerprint_folder(run / "final")
     assert str(tmp_path) not in out.read_text()
-    wrong = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "a.txt")])
-    assert wrong.exit_code == 1 and "must be .json" in wrong.stderr
     command[2] = str(tmp_path)
     wrong = CliRunner().invoke(app, command)
     assert wrong.exit_code == 1 and "no pre-training run" in wrong.stderr

@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 import bertflow_lite as bf
 from bertflow_lite import devices as precision
 from bertflow_lite.cli.common import app
-from bertflow_lite.devices import choose_bf16, computes_in_bfloat16
+from bertflow_lite.devices import computes_in_bfloat16
 from bertflow_lite.encoders.transformer import load_encoder
 from bertflow_lite.experiments.pretraining import loop
 from bertflow_lite.experiments.pretraining.corpus import PackedCorpus, pack_corpus, split_sentences
-from bertflow_lite.experiments.pretraining.loop import CHECKPOINT, read_training
+from bertflow_lite.experiments.pretraining.loop import CHECKPOINT, choose_bf16, read_training
 from bertflow_lite.experiments.pretraining.recipe import RECIPES, attention_on
 from bertflow_lite.experiments.runs import stop_requested
 

@@ -12,8 +12,8 @@ import pytest
 from archive_stand_in import GOOD, SICK, STSB, archive, archived, put, stand_in, unsafe
 from hub_stand_in import Hub
 
-from bertflow_lite.datasets import download
-from bertflow_lite.datasets.download import ARCHIVE, unpack_sts
+from bertflow_lite.datasets import source
+from bertflow_lite.datasets.source import ARCHIVE, unpack_sts
 from bertflow_lite.datasets.sts import COUNTS, files_of, load_sts
 from bertflow_lite.files import data_file
 
@@ -167,7 +167,7 @@ def test_two_processes_do_not_collide(archived: Hub, tmp_path: Path) -> None:
 
 
 def test_the_table_lists_every_file_that_is_read() -> None:
-    known = download._known_files()
+    known = source._known_files()
     assert set(known) == {
         f for name in COUNTS for part in COUNTS[name] for f in files_of(name, part)
     }
@@ -178,9 +178,9 @@ def test_the_real_files_pass_the_check_and_load_from_the_cache(
     real_data: Path, archived: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BERTFLOW_DATA", raising=False)
-    monkeypatch.setattr(download, "data_file", data_file)  # the real table of checksums
+    monkeypatch.setattr(source, "data_file", data_file)  # the real table of checksums
     root = next(real_data.glob("**/downstream"))
-    put(archived, archive({name: (root / name).read_bytes() for name in download._known_files()}))
+    put(archived, archive({name: (root / name).read_bytes() for name in source._known_files()}))
     for name, counts in COUNTS.items():
         assert len(load_sts(name, "all", download=True, progress=False)) == sum(counts.values())
     assert len(archived.asked("GET", ARCHIVE.file)) == 1

@@ -39,51 +39,27 @@ NEAR = 4
 
 @dataclass(frozen=True)
 class LexicalScore:
-    """How one similarity goes with edit distance and with gold; Spearman x 100, 95 % intervals.
+    """How one similarity goes with edit distance and with gold; Spearman x 100, 95 % intervals."""
 
-    Parameters
-    ----------
-    edit_distance : Interval
-        With edit distance (Table 6, first column). Below 0: fewer edits, more alike.
-    gold : Interval
-        With the gold score (Table 6, second column).
-    edit_distance_given_length : Interval
-        With edit distance at equal length: the partial rank correlation, given the number of
-        words of the longer sentence.
-    edit_distance_given_gold : Interval
-        With edit distance at equal gold score (partial rank correlation): what the similarity
-        owes to edits and not to meaning. The gold score's own is 0.
-    edit_distance_given_length_and_gold : Interval
-        With edit distance at equal length and equal gold score, both held at once: long pairs have
-        large distances, and lower or higher gold scores, so neither alone is enough.
-    length : Interval
-        With the number of words of the longer sentence.
-    n_pairs : int
-        Number of pairs.
-    edit_distance_change, edit_distance_given_length_change : Interval or None
-    edit_distance_given_length_and_gold_change, gold_change : Interval or None
-        The same minus those of the baseline, on the same resampled pairs.
-    """
-
-    edit_distance: Interval
-    gold: Interval
+    edit_distance: Interval  # Table 6, first column; below 0: fewer edits, more alike
+    gold: Interval  # Table 6, second column
+    # At equal length: the partial rank correlation, given the words of the longer sentence.
     edit_distance_given_length: Interval
+    # At equal gold score: what the similarity owes to edits and not to meaning.
     edit_distance_given_gold: Interval
+    # Both held at once: long pairs have large distances, and lower or higher gold scores, so
+    # neither alone is enough.
     edit_distance_given_length_and_gold: Interval
-    length: Interval
+    length: Interval  # with the number of words of the longer sentence
     n_pairs: int
+    # The same minus those of the baseline, on the same resampled pairs.
     edit_distance_change: Interval | None = None
     edit_distance_given_length_change: Interval | None = None
     edit_distance_given_length_and_gold_change: Interval | None = None
     gold_change: Interval | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return estimates and interval ends as a dictionary that JSON can hold.
-
-        Returns
-        -------
-        dict
-        """
+        """Return estimates and interval ends as a dictionary that JSON can hold."""
         wanted = ("estimate", "low", "high")
         return {
             name: {end: value[end] for end in wanted} if isinstance(value, dict) else value
@@ -99,28 +75,11 @@ def score_lexical(
     *,
     baseline: ArrayLike | None = None,
     n_resamples: int = 1000,
-    random_state: int = 0,
 ) -> LexicalScore:
     """Correlate a similarity with edit distance and with the gold score (Table 6).
 
-    Parameters
-    ----------
-    pairs : SentencePairs
-        The pairs.
-    similarities : array-like, shape (n_pairs,)
-        Such as the cosines of raw or of calibrated embeddings.
-    distances : array-like, shape (n_pairs,)
-        From `edit_distances`.
-    baseline : array-like, shape (n_pairs,), optional
-        Another similarity (the raw cosine) to take the difference to.
-    n_resamples : int, default 1000
-        Bootstrap resamples of the pairs.
-    random_state : int, default 0
-        Seed of the resamples.
-
-    Returns
-    -------
-    LexicalScore
+    The distances are from `edit_distances`; ``baseline`` is another similarity (the raw cosine) to
+    take the difference to, on the same resampled pairs.
     """
     columns = {
         "similarity": as_values(similarities, "similarities"),
@@ -136,7 +95,7 @@ def score_lexical(
         if name in ("distance", "gold", "baseline"):
             spearman(columns["similarity"], column)  # raises where it is undefined
     found = _measures(columns)
-    rng = np.random.default_rng(random_state)
+    rng = np.random.default_rng(0)
     draws = [
         _measures({name: column[chosen] for name, column in columns.items()})
         for _, chosen in resample(np.arange(len(pairs)), n_resamples, rng)
@@ -153,18 +112,9 @@ def lexical_similarities(
 ) -> dict[str, Floats]:
     """Two similarities that see words only: cosines of word counts, plain and weighted by rarity.
 
-    Parameters
-    ----------
-    pairs : SentencePairs
-        The pairs.
-    fit_on : sequence of str, optional
-        Sentences that the rarity of words (TF-IDF) is counted in; default: those of the pairs.
+    The rarity of words (TF-IDF) is counted in ``fit_on``, by default the sentences of the pairs.
 
-    Returns
-    -------
-    dict
-        ``"bag of words"`` and ``"tf-idf"``, each an array of shape (n_pairs,); 0 for a sentence
-        without any known word.
+    Gives ``"bag of words"`` and ``"tf-idf"``; 0 for a sentence without any known word.
     """
     from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
@@ -252,21 +202,9 @@ def edit_distances(
 ) -> Floats:
     """Levenshtein distance of each sentence in `first` to the same one in `second`.
 
-    Parameters
-    ----------
-    first, second : sequence of str, length n
-        The sentences of the pairs. Case does not count (a tokenizer follows its own rule).
-    unit : str, default "words"
-        What an edit puts in, takes out or replaces: a key of `UNITS`.
-    normalize : bool, default False
-        Divide by the longer sentence's number of units: 0 (the same) to 1 (nothing in common).
-    tokenizer : transformers tokenizer, optional
-        For ``unit="wordpieces"``: `Encoder.tokenizer`.
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
-        In units (whole numbers), or from 0 to 1.
+    ``unit``, a key of `UNITS`, is what an edit puts in, takes out or replaces; case does not count
+    (a tokenizer, for ``"wordpieces"``, follows its own rule). With ``normalize`` it is divided by
+    the longer sentence's number of units: 0 (the same) to 1 (nothing in common).
 
     Examples
     --------

@@ -15,22 +15,22 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 import bertflow_lite as bf
 from bertflow_lite.encoders.models import PACKAGED_MODELS
+from bertflow_lite.experiments import spelling as lexical
 from bertflow_lite.experiments import table6 as lexical_runs
 from bertflow_lite.experiments import table6 as own_pairs
 from bertflow_lite.experiments.scoring import RunOptions
+from bertflow_lite.experiments.spelling import (
+    UNITS,
+    edit_distances,
+    lexical_similarities,
+    score_lexical,
+)
 from bertflow_lite.experiments.table6 import (
     CALIBRATORS,
     format_figure2,
     format_table6,
     run_figure2,
     run_table6,
-)
-from bertflow_lite.measures import spelling as lexical
-from bertflow_lite.measures.spelling import (
-    UNITS,
-    edit_distances,
-    lexical_similarities,
-    score_lexical,
 )
 from bertflow_lite.text import split_words
 
