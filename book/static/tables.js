@@ -1,7 +1,7 @@
 // Which columns of a table hold numbers and which hold words, for all tables alike; custom.css does
 // the rest. A column of numbers has no three letters in a row in any entry ("12 min" is a number).
 (function () {
-  const SHORT = 24; // characters that stay on one line
+  const SHORT = 24, LONG = 45; // characters: up to here on one line, from here on in several
   function read(table) {
     const rows = Array.from(table.tBodies).flatMap((body) => Array.from(body.rows));
     const heads = table.tHead ? Array.from(table.tHead.rows) : [];
@@ -15,6 +15,7 @@
       cells.forEach((cell, k) => {
         if (cell.tagName === "TD") cell.classList.add(words ? "words" : "number");
         if (texts[k].length <= SHORT) cell.classList.add("short");
+        if (texts[k].length > LONG) cell.classList.add("long");
       });
       heads
         .filter((row) => Array.from(row.cells).every((cell) => cell.colSpan === 1))
