@@ -5,22 +5,35 @@ formulas, what code printed and the descriptions of figures do not, and neither 
 this chapter". A minute is 200 words, or one figure.
 
     python book/word_count.py          print the table
+    python book/word_count.py --write  and bring the times at the heads of the chapters in step
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["LIMIT", "LIMITS", "Length", "main_line", "measure", "prose_before_exercises", "words"]
+__all__ = [
+    "LIMIT",
+    "LIMITS",
+    "STATED",
+    "TOTAL",
+    "Length",
+    "main_line",
+    "measure",
+    "prose_before_exercises",
+    "words",
+]
 
 BOOK = Path(__file__).resolve().parent
 FIGURE = "application/vnd.plotly.v1+json"
 WORDS_A_MINUTE = 200
-LIMIT = 2200  # words before the exercises, in any chapter ...
-LIMITS = {"14_watching": 2500}  # ... but for these
+TOTAL = 23_000  # words before the exercises, in the whole main line ...
+LIMIT = 2200  # ... in any chapter ...
+LIMITS = {"14_watching": 2500}  # ... and in these
 
 # What is not read as prose, in the order in which it is taken out.
 NOT_PROSE = [
@@ -37,6 +50,8 @@ NOT_PROSE = [
 # A formula, a name in code, a link to a page or a citation is read as one word.
 ONE_WORD = re.compile(r"\{[\w:-]+\}`[^`]*`|`[^`]*`|\$[^$\n]+\$")
 WORD = re.compile(r"[^\W_]+(?:['’.,×-][^\W_]+)*")
+# The time at the head of a chapter.
+STATED = re.compile(r"(?<=\*\*Time:\*\* about )\d+(?= minutes to read)")
 
 
 class Length(NamedTuple):
@@ -88,4 +103,8 @@ if __name__ == "__main__":
         limit = LIMITS.get(name, LIMIT)
         over = f", {length.words - limit} over {limit:,}" if length.words > limit else ""
         print(f"{name:24s}{length.words:6,d} words, {length.minutes:3d} minutes{over}")
+        source = BOOK / f"{name}.md"
+        if "--write" in sys.argv:
+            text = source.read_text(encoding="utf-8")
+            source.write_text(STATED.sub(str(length.minutes), text), encoding="utf-8")
     print(f"{'in all':24s}{sum(length.words for length in lengths.values()):6,d} words")

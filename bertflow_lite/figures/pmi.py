@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from bertflow_lite.figures.drawing import add_bars, draw, lay_out
 from bertflow_lite.figures.plots import (
@@ -140,22 +141,21 @@ def gauge_figure(gauge: Mapping[str, Run]) -> go.Figure:
 
 
 def reliance_figure(rows: Sequence[Run]) -> go.Figure:
-    """Draw when removing frequency helps; a dropdown picks what similarity means.
+    """Draw when removing frequency helps, in a panel for each meaning of similarity.
 
     ``rows``: ``run_toy()["reliance"]``.
     """
-    fig = go.Figure()
-    looks = looks_of(name for name in rows[0] if name != "spread")
-    references = {"topics": "topics (what contexts are about)", "overlap": "overlap of p*(x|c)"}
+    references = {"topics": "topics", "overlap": "overlap of predictions"}
+    fig = make_subplots(1, 2, subplot_titles=list(references.values()), shared_yaxes=True)
     x = [row["spread"] for row in rows]
-    for reference in references:
-        for variant, look in looks.items():
-            y = [row[variant][reference] for row in rows]
-            draw(fig, look, x, y, "%{x}: Spearman %{y:.3f}", "lines+markers", size=7)
-    menu = switch_groups(fig, list(references.values()))
-    axes = ("how much contexts differ in leaning on word frequency", "Spearman with the similarity")
-    title = "When does removing frequency help?"
-    return lay_out(fig, title, *axes, height=480, menu=menu)
+    for name, look in looks_of(name for name in rows[0] if name != "spread").items():
+        for column, reference in enumerate(references, 1):
+            place = {"row": 1, "col": column, "showlegend": column == 1}
+            y = [row[name][reference] for row in rows]
+            draw(fig, look, x, y, "%{x}: Spearman %{y:.3f}", "lines+markers", size=7, **place)
+    axis = "how much contexts differ in leaning on word frequency"
+    lay_out(fig, "When does removing frequency help?", axis, height=440, margin_t=80)
+    return fig.update_yaxes(title_text="Spearman with the similarity", col=1)
 
 
 def languages_figure(languages: Run) -> go.Figure:
@@ -261,24 +261,6 @@ def frequency_figure(frequency: Run) -> go.Figure:
         "log p(x), mean of p(x|c) over contexts",
     )
     return lay_out(fig, title, *axes)
-
-
-def probe_similarity_figure(similarity: Run) -> go.Figure:
-    """Draw cosine against overlap for pairs of real contexts; a dropdown picks the calibration.
-
-    ``similarity``: ``run_probe()["similarity"]``.
-    """
-    fig = go.Figure()
-    for (variant, y), look in zip(
-        similarity["y"].items(), looks_of(similarity["y"]).values(), strict=True
-    ):
-        row = similarity["table"][variant]
-        note = f"mean cosine {row['mean cosine']:.2f}, Spearman {row['cosine']['overlap']:.2f}"
-        _cloud(fig, replace(look, name=note), similarity["x"], y, "overlap")
-    menu = switch_groups(fig, list(similarity["y"]))
-    fig.update_yaxes(range=[-1.05, 1.05])
-    axes = ("overlap of p(x|c) and p(x|c')", "cosine of h_c and h_c'")
-    return lay_out(fig, "Do context vectors agree with predictions?", *axes, height=480, menu=menu)
 
 
 def _text(text: str) -> str:

@@ -74,6 +74,24 @@ CONTRAST = """() => {
   }).filter(([ratio]) => ratio < 4.5);
 }"""
 
+# The names of a table's rows, in the first column, or of several columns of names in the last: what
+# takes more than two lines, but for sentences, and what leaves the view where the table scrolls.
+NAMES_OF_ROWS = """sentence => Array.from(document.querySelectorAll('.bd-article table'))
+  .filter(table => !table.matches('.highlighttable') && table.checkVisibility())
+  .flatMap(table => Array.from(table.querySelectorAll('tbody tr')).flatMap(row => {
+    const name = row.querySelector(':scope > th:last-of-type') ?? row.cells[0];
+    const text = name.textContent.trim(), range = document.createRange();
+    range.selectNodeContents(name);
+    const line = parseFloat(getComputedStyle(name).lineHeight);
+    const lines = range.getBoundingClientRect().height / line;
+    const long = lines > 2.5 && text.length < sentence ? [`takes ${lines.toFixed(1)} lines`] : [];
+    table.scrollLeft = table.scrollWidth;
+    const gone = table.getBoundingClientRect().left - name.getBoundingClientRect().left;
+    table.scrollLeft = 0;
+    return [...long, ...(gone > 2 ? ['leaves the view'] : [])].map(what => [text, what]);
+  }))"""
+SENTENCE = 45  # characters, from which on a row is named by a sentence
+
 TWO_FRAMES = "() => new Promise(d => requestAnimationFrame(() => requestAnimationFrame(d)))"
 # The theme has come, nothing moves or fades, and each figure is drawn in the width of its place.
 SETTLED = """theme => document.documentElement.dataset.theme === theme
@@ -184,6 +202,8 @@ def complaints(visit: Visit, here: str, every: bool) -> Iterator[str]:
     for theme in ("light", "dark"):
         visit.show(theme=theme)
         yield from (f"{theme}: {text}" for text in unreadable(page, theme, every))
+    for text, what in page.evaluate(NAMES_OF_ROWS, SENTENCE):
+        yield f"1280 px wide: the name of a row, {text!r}, {what}"
     yield from dead_sliders(page)
     for width in (768, 400) if every else (400,):
         visit.show(width=width)

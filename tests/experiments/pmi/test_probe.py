@@ -256,7 +256,6 @@ def test_run_probe(folder: Path) -> None:
     neighbors = {one["name"]: one for one in result["neighbors"]["words"]}
     figures.scatter_figure(result["scatter"])
     figures.frequency_figure(result["frequency"])
-    figures.probe_similarity_figure(result["similarity"])
     shown = figures.neighbors_figure(result["neighbors"]["contexts"], "context")
     assert len(shown.layout.updatemenus[0].buttons) == len(result["neighbors"]["contexts"])
     best = neighbors["dog"]["dot"]
