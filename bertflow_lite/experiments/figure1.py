@@ -62,9 +62,7 @@ def flow_states(
     return states
 
 
-def plane_coordinates(
-    states: Sequence[NDArray[np.floating[Any]]],
-) -> list[tuple[Floats, float]]:
+def plane_coordinates(states: Sequence[NDArray[np.floating[Any]]]) -> list[tuple[Floats, float]]:
     """Project each state onto the plane through the origin that holds most of it.
 
     Principal directions without centering, so that the origin keeps its place: embeddings in a

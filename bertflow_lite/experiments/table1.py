@@ -223,10 +223,7 @@ def run_table1(encoder: AnyEncoder, options: RunOptions | None = None) -> dict[s
                          "is a table of word vectors without a vocabulary of its own.")  # fmt: skip
     counts = load_word_counts()
     words = WordEmbeddings.of(encoder, counts.words).up_to(BINS[-1][1])
-    return {
-        "settings": {"data": {}, "word_counts": counts.source},
-        "table1": make_table1(words),
-    }
+    return {"settings": {"data": {}, "word_counts": counts.source}, "table1": make_table1(words)}
 
 
 def format_table1(results: dict[str, Any], style: str = "simple") -> str:

@@ -292,10 +292,7 @@ def _cell(intervals: Sequence[dict[str, float]]) -> str:
 
 
 def compare_own_pairs(
-    own: Sequence[tuple[str, str]],
-    encoder: AnyEncoder,
-    *,
-    layers: str = "",
+    own: Sequence[tuple[str, str]], encoder: AnyEncoder, *, layers: str = ""
 ) -> pd.DataFrame:
     """Show what each similarity makes of the reader's own pairs.
 

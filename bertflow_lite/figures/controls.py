@@ -208,10 +208,7 @@ def _bars(
 
 
 def block_lines(
-    rows: Rows,
-    *,
-    methods: Sequence[str] = ("none", "sn", "whiten", "flow"),
-    title: str = "",
+    rows: Rows, *, methods: Sequence[str] = ("none", "sn", "whiten", "flow"), title: str = ""
 ) -> go.Figure:
     """Score by number of blocks of a network with random weights; a button for each set.
 

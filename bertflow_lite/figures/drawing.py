@@ -11,13 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import ArrayLike, NDArray
 
-from bertflow_lite.figures.plots import (
-    BELOW,
-    PALETTE,
-    Look,
-    make_menu,
-    make_slider,
-)
+from bertflow_lite.figures.plots import BELOW, PALETTE, Look, make_menu, make_slider
 
 _PHONE = 300  # pixels for a legend on a screen of 400
 _TITLE_WIDTH = 44  # characters that fit such a screen

@@ -168,9 +168,7 @@ def spectrum_lines(spectra: Mapping[str, NDArray[np.float64]], title: str = "") 
 
 
 def layer_histograms(
-    groups: Mapping[str, Mapping[str, ArrayLike]],
-    scores: Mapping[str, float],
-    title: str = "",
+    groups: Mapping[str, Mapping[str, ArrayLike]], scores: Mapping[str, float], title: str = ""
 ) -> go.Figure:
     """Histograms of cosines, overlaid; a slider over hidden states, with their STS scores.
 

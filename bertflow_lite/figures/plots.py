@@ -23,15 +23,7 @@ import plotly.io as pio
 from plotly.io.base_renderers import MimetypeRenderer
 from plotly.offline import get_plotlyjs_version
 
-__all__ = [
-    "LOOKS",
-    "PALETTE",
-    "RENDERER",
-    "Look",
-    "looks_of",
-    "show",
-    "use_book_renderer",
-]
+__all__ = ["LOOKS", "PALETTE", "RENDERER", "Look", "looks_of", "show", "use_book_renderer"]
 
 RENDERER = "bertflow"
 """Name of the renderer and of the template in Plotly's registries."""

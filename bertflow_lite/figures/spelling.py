@@ -29,9 +29,7 @@ _GOLD = {"dash": "dot", "color": PALETTE["gray"]}
 
 
 def pair_ranks(
-    own: Sequence[tuple[str, str]],
-    ranks: Mapping[str, ArrayLike],
-    notes: Sequence[str] = (),
+    own: Sequence[tuple[str, str]], ranks: Mapping[str, ArrayLike], notes: Sequence[str] = ()
 ) -> go.Figure:
     """Show where each measure puts a pair of sentences among known pairs; a slider over the pairs.
 
