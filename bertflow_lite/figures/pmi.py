@@ -145,15 +145,15 @@ def reliance_figure(rows: Sequence[Run]) -> go.Figure:
 
     ``rows``: ``run_toy()["reliance"]``.
     """
-    references = {"topics": "topics", "overlap": "overlap of predictions"}
-    fig = make_subplots(1, 2, subplot_titles=list(references.values()), shared_yaxes=True)
+    references = ("topics", "overlap")
+    fig = make_subplots(1, 2, subplot_titles=["same topics", "overlap"], shared_yaxes=True)
     x = [row["spread"] for row in rows]
     for name, look in looks_of(name for name in rows[0] if name != "spread").items():
         for column, reference in enumerate(references, 1):
             place = {"row": 1, "col": column, "showlegend": column == 1}
             y = [row[name][reference] for row in rows]
             draw(fig, look, x, y, "%{x}: Spearman %{y:.3f}", "lines+markers", size=7, **place)
-    axis = "how much contexts differ in leaning on word frequency"
+    axis = "difference in leaning"  # short: there are two beside each other, also on a phone
     lay_out(fig, "When does removing frequency help?", axis, height=440, margin_t=80)
     return fig.update_yaxes(title_text="Spearman with the similarity", col=1)
 
