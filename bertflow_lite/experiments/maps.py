@@ -27,7 +27,6 @@ FEWEST = 30
 JUDGED = 10  # neighbors that the plane is judged by
 SHOWN = 5  # neighbors whose numbers and cosines are kept
 N_TOPICS = 6
-N_BINS = 5
 
 
 def make_spaces(
@@ -154,13 +153,13 @@ def describe_sentences(
     the words that sentences share: no model is asked); those of pairs by kind and style, where
     there are such.
     """
-    lengths = np.array([len(text.split()) for text in texts])
-    rarity = -mean_log_frequency(texts, load_word_counts())
-    found = {
-        "length": _bins(lengths, "words: up to {}", "{} to {}", "{} and more"),
-        "rarity of words": _bins(rarity, "all frequent", "", "many rare"),
-        "topic": _topics(texts),
-    }
+    edges, lengths = _fifths(np.array([len(text.split()) for text in texts]))
+    names = [f"up to {edges[0]:.0f} words"]
+    names += [f"{a + 1:.0f} to {b:.0f}" if b > a + 1 else f"{b:.0f}" for a, b in pairwise(edges)]
+    found = {"length": Groups([*names, f"{edges[-1] + 1:.0f} and more"], lengths, ordered=True)}
+    edges, rarity = _fifths(-mean_log_frequency(texts, load_word_counts()))
+    names = ["frequent", *(f"{k}" for k in range(2, len(edges) + 1)), "rare"]
+    found |= {"rarity of words": Groups(names, rarity, ordered=True), "topic": _topics(texts)}
     if pairs is not None:
         rows, _ = different_sentences(pairs)
         for name, labels in (("kind of pair", pairs.kinds), ("style", pairs.styles)):
@@ -175,14 +174,10 @@ def _sorted(labels: Iterable[str]) -> Groups:
     return Groups(names, [names.index(label) for label in labels])
 
 
-def _bins(values: NDArray[Any], low: str, middle: str, high: str) -> Groups:
-    """Sort into fifths; into fewer where many values are equal."""
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, N_BINS + 1)[1:-1]))
-    names = [low.format(f"{edges[0]:.0f}")]
-    for a, b in pairwise(edges):
-        names.append(middle.format(f"{a + 1:.0f}", f"{b:.0f}"))
-    names.append(high.format(f"{edges[-1] + 1:.0f}"))
-    return Groups(names, np.searchsorted(edges, values).tolist(), ordered=True)
+def _fifths(values: NDArray[Any]) -> tuple[Floats, list[int]]:
+    """Give the edges between fifths of the values, and the fifth of each; fewer, where many tie."""
+    edges: Floats = np.unique(np.quantile(values, [0.2, 0.4, 0.6, 0.8], method="lower"))
+    return edges, np.searchsorted(edges, values).tolist()
 
 
 def _topics(texts: Sequence[str]) -> Groups:

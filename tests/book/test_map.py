@@ -212,7 +212,8 @@ def test_a_chapter_has_its_map(chapter: str, site: Path, chromium: Any) -> None:
     assert "guitar" in page.inner_text(".near b >> nth=0").lower()
     assert [len(box) for box in lists(page)] == [5, 5]
     steps = page.locator(".step").all_inner_texts()
-    assert steps == ["raw", "weights (idf)", "SN", "whitening", "flow"]
+    whole = ["raw", "weights (idf)", "SN", "whitening", "flow"]
+    assert steps == (whole if chapter.startswith("06") else ["raw", "SN", "flow"])
     assert all(url.startswith((site.as_uri(), "data:", "blob:")) for url in asked)
     page.close()
 
