@@ -108,7 +108,7 @@ function exploreMap(name, data) {
     const ink = getComputedStyle(root).color, radius = small * Math.min(Math.sqrt(at.zoom), 2);
     const groups = data.groups[color.value], faint = at.found.length || at.selected >= 0;
     groups.names.forEach(([, paint, open], g) => {
-      pen.globalAlpha = at.group >= 0 && at.group !== g ? 0.08 : faint ? 0.45 : 0.9;
+      pen.globalAlpha = at.group >= 0 && at.group !== g ? 0.08 : faint ? 0.5 : 0.9;
       pen.beginPath();
       groups.of.forEach((one, i) => { if (one === g) dot(i, radius); });
       pen.fillStyle = pen.strokeStyle = paint;
@@ -145,7 +145,7 @@ function exploreMap(name, data) {
     const rows = add(box, "ol");
     step.neighbors[at.selected].forEach((i, k) => {
       const both = other.neighbors[at.selected].includes(i) ? " (in both)" : "";
-      add(rows, "li", {}, `${step.cosines[at.selected][k].toFixed(2)}  ${data.texts[i]}${both}`);
+      add(rows, "li", {}, `${step.cosines[at.selected][k].toFixed(2)} ${data.texts[i]}${both}`);
     });
   }
   function tell() {

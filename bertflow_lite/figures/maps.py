@@ -131,7 +131,7 @@ def _colored(groups: Groups) -> dict[str, Any]:
     """Give each group its color; those with an order run through one scale."""
     if groups.ordered:
         # Neither end of the scale, which light or dark pages swallow.
-        at = [0.2 + 0.65 * k / max(len(groups.names) - 1, 1) for k in range(len(groups.names))]
+        at = [0.3 + 0.6 * k / max(len(groups.names) - 1, 1) for k in range(len(groups.names))]
         looks = [(color, False) for color in sample_colorscale("Cividis", at)]
     else:
         found = [series(k) for k in range(len(groups.names))]

@@ -119,7 +119,7 @@ def test_pointing_lights_up_the_neighbors_of_before_and_after(opened: Callable[.
     canvas = page.locator(".bertflow-map canvas")
     canvas.hover(position={"x": x, "y": y})
     before, after = lists(page)
-    assert [item.split("  ")[-1] for item in before[:3]] == [
+    assert [item.partition(" ")[2] for item in before[:3]] == [
         f"Sentence {k} of the cat." for k in (21, 22, 23)
     ]
     assert [re.search(r"\d+ of", item)[0] for item in after] == [f"{k} of" for k in range(24, 29)]  # type: ignore[index]
