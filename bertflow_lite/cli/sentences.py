@@ -278,57 +278,44 @@ def draw_map(
     once. With --store, the coordinates are stored for the book as well.
     """
     with clear_errors():
+        from bertflow_lite.calibrators import make_calibrator
         from bertflow_lite.datasets.own_files import read_sentences
         from bertflow_lite.datasets.pairs import fingerprint_of
         from bertflow_lite.datasets.sts import OWN_SETS, load_sts
-        from bertflow_lite.experiments.maps import (
-            FEWEST,
-            check_umap,
-            describe_sentences,
-            make_map,
-            make_spaces,
-        )
+        from bertflow_lite.experiments import maps
         from bertflow_lite.experiments.runs import provenance, store_run
         from bertflow_lite.figures.maps import explore_map, explore_map_of_pairs
         from bertflow_lite.files import write_text
 
-        umap_learn = check_umap()  # before the work
+        umap_learn = maps.check_umap()  # before the work
         if out is None and store is None:
             raise ValueError("name the page to write: --out map.html.")
+        if out is not None and out.suffix != ".html":
+            raise ValueError(f"--out {out.name}: the ending must be .html.")
+        if out is not None and out.exists() and not overwrite:
+            raise FileExistsError(f"{out.name!r} exists; name another file or pass --overwrite.")
         if out is not None:
-            if out.suffix != ".html":
-                raise ValueError(f"--out {out.name}: the ending must be .html.")
-            if out.exists() and not overwrite:
-                raise FileExistsError(
-                    f"{out.name!r} exists; name another file or pass --overwrite."
-                )
             common.check_place(out)
+        saved = Path(calibrate) if calibrate.endswith(".safetensors") else None
+        names = [] if saved else common.split_names(calibrate)
+        names = [name for name in names if make_calibrator(name) is not None]
         pairs = load_sts(sentences) if sentences in OWN_SETS else None
         found = read_sentences(Path(sentences), column=column) if pairs is None else pairs
         texts = list(dict.fromkeys(found.sentences))
-        if len(texts) < FEWEST:
+        if len(texts) < maps.FEWEST:
             raise ValueError(
-                f"{len(texts)} different sentences are too few for a map: bring {FEWEST} or more."
+                f"{len(texts)} different sentences are too few for a map: bring {maps.FEWEST}."
             )
-        saved = Path(calibrate) if calibrate.endswith(".safetensors") else None
         pipe = Pipeline(saved, model, layers, max_length, device, threads, download)
-        names = [] if saved else common.split_names(calibrate)
-        looked_at = sys.stderr.isatty()
-        spaces = make_spaces(
-            pipe.encoder,
-            texts,
-            pipe.layers,
-            weights=weights,
-            calibrators=names,
-            seed=seed,
-            progress=looked_at,
+        spaces = maps.make_spaces(
+            pipe.encoder, texts, pipe.layers, weights, names, seed, sys.stderr.isatty()
         )
         if saved:
             spaces[saved.stem] = pipe.calibrated(pipe.raw(texts))
         warn_of_nothing_known(pipe.encoder, spaces["none"])
-        if looked_at:
+        if sys.stderr.isatty():
             typer.echo(f"laying out {len(texts)} sentences in {len(spaces)} spaces ...", err=True)
-        layout = make_map(spaces, random_state=seed)
+        layout = maps.make_map(spaces, random_state=seed)
         if store is not None:
             how = provenance(
                 model=pipe.encoder.name,
@@ -348,7 +335,7 @@ def draw_map(
             "raw space to what calibration makes of it; a sentence's nearest are listed below."
         )
         explorer = (
-            explore_map(layout, texts, describe_sentences(texts), alt)
+            explore_map(layout, texts, maps.describe_sentences(texts), alt)
             if pairs is None
             else explore_map_of_pairs(layout, pairs, alt)
         )

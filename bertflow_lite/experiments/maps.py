@@ -8,13 +8,13 @@ plane cannot keep what many directions hold: `make_map` says how much it keeps.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from bertflow_lite.datasets.pairs import SentencePairs
@@ -33,7 +33,6 @@ def make_spaces(
     encoder: Any,
     texts: Sequence[str],
     layers: Any,
-    *,
     weights: str | None = None,
     calibrators: Sequence[str] = ("flow",),
     seed: int = 0,
@@ -64,7 +63,7 @@ def make_map(spaces: Mapping[str, ArrayLike], *, random_state: int = 0) -> dict[
     arrays = {name: np.asarray(space, dtype=np.float32) for name, space in spaces.items()}
     sizes = {len(space) for space in arrays.values()}
     if len(arrays) < 2 or len(sizes) > 1:
-        raise ValueError(f"a map compares spaces of the same sentences; met rows {sorted(sizes)}.")
+        raise ValueError(f"a map compares two or more spaces of the same sentences: {sizes}.")
     if (n := sizes.pop()) < FEWEST:
         raise ValueError(f"{n} sentences are too few for a map: bring at least {FEWEST}.")
     places = _lay_out(list(arrays.values()), random_state)
@@ -132,70 +131,58 @@ def _lay_out(spaces: Sequence[NDArray[Any]], random_state: int) -> list[Floats]:
     return places
 
 
-@dataclass(frozen=True)
-class Groups:
-    """One way to sort sentences.
-
-    The groups' names, the group of each sentence, and whether the names run from low to high.
-    """
-
-    names: list[str]
-    of: list[int]
-    ordered: bool = False
-
-
 def describe_sentences(
     texts: Sequence[str], pairs: SentencePairs | None = None
-) -> dict[str, Groups]:
-    """Sort sentences in the ways that a map can be colored by.
+) -> dict[str, pd.Categorical]:
+    """Sort sentences in the ways that a map can be colored by: a group for each sentence.
 
-    By length and by rarity of their words (each in five groups of about equal size), by topic (of
-    the words that sentences share: no model is asked); those of pairs by kind and style, where
-    there are such.
+    By length and by rarity of their words (each in five groups of about equal size, in order), by
+    topic (of the words that sentences share: no model is asked); those of pairs by kind and style,
+    where there are such.
     """
     edges, lengths = _fifths(np.array([len(text.split()) for text in texts]))
-    names = [f"up to {edges[0]:.0f} words"]
-    names += [f"{a + 1:.0f} to {b:.0f}" if b > a + 1 else f"{b:.0f}" for a, b in pairwise(edges)]
-    found = {"length": Groups([*names, f"{edges[-1] + 1:.0f} and more"], lengths, ordered=True)}
+    names = [f"up to {edges[0]} words"]
+    names += [f"{a + 1} to {b}" if b > a + 1 else f"{b}" for a, b in pairwise(edges)]
+    names += [f"{edges[-1] + 1} and more"]
+    found = {"length": pd.Categorical.from_codes(lengths, names, ordered=True)}
     edges, rarity = _fifths(-mean_log_frequency(texts, load_word_counts()))
     names = ["frequent", *(f"{k}" for k in range(2, len(edges) + 1)), "rare"]
-    found |= {"rarity of words": Groups(names, rarity, ordered=True), "topic": _topics(texts)}
+    found["rarity of words"] = pd.Categorical.from_codes(rarity, names, ordered=True)
+    found["topic"] = _topics(texts)
     if pairs is not None:
-        rows, _ = different_sentences(pairs)
+        rows = np.array(different_sentences(pairs)[0]) % len(pairs)
         for name, labels in (("kind of pair", pairs.kinds), ("style", pairs.styles)):
             if labels is not None:
-                found[name] = _sorted(str(labels[row % len(pairs)]) for row in rows)
+                found[name] = pd.Categorical(labels[rows])
     return found
 
 
-def _sorted(labels: Iterable[str]) -> Groups:
-    labels = list(labels)
-    names = sorted(set(labels))
-    return Groups(names, [names.index(label) for label in labels])
-
-
-def _fifths(values: NDArray[Any]) -> tuple[Floats, list[int]]:
+def _fifths(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Give the edges between fifths of the values, and the fifth of each; fewer, where many tie."""
-    edges: Floats = np.unique(np.quantile(values, [0.2, 0.4, 0.6, 0.8], method="lower"))
-    return edges, np.searchsorted(edges, values).tolist()
+    edges = np.unique(np.quantile(values, [0.2, 0.4, 0.6, 0.8], method="lower"))
+    return edges, np.searchsorted(edges, values)
 
 
-def _topics(texts: Sequence[str]) -> Groups:
+def _topics(texts: Sequence[str]) -> pd.Categorical:
     """Name each sentence's topic by the three words that weigh most in it."""
     from sklearn.decomposition import NMF
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    none = "no word in common"
+    none = "none of these words"
     tfidf = TfidfVectorizer(stop_words="english", min_df=2)
     try:
         counts = tfidf.fit_transform(texts)
     except ValueError:  # no word occurs twice
-        return Groups([none], [0] * len(texts))
+        return pd.Categorical([none] * len(texts))
     model = NMF(min(N_TOPICS, *counts.shape), init="nndsvda", random_state=0, max_iter=500)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a few more steps would change no name
         shares = model.fit_transform(counts)
     words = tfidf.get_feature_names_out()
-    names = [", ".join(words[np.argsort(-row)[:3]]) for row in model.components_]
+    tops = [np.argsort(-row)[:3] for row in model.components_]
+    names = [", ".join(words[top]) for top in tops]
+    # A sentence is of a topic whose name it has a word of.
+    shares *= np.stack([counts[:, top].toarray().any(axis=1) for top in tops], axis=1)
     best = np.where(shares.max(axis=1) > 0, shares.argmax(axis=1), len(names))
-    return Groups([*names, none], best.tolist())
+    labels = np.array([*names, none])[best]
+    return pd.Categorical(labels, [*dict.fromkeys(names), none])

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+import pandas as pd
 from plotly.colors import sample_colorscale
 
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.experiments.maps import JUDGED, Groups, describe_sentences
+from bertflow_lite.experiments.maps import JUDGED, describe_sentences
 from bertflow_lite.experiments.scoring import different_sentences
 from bertflow_lite.figures.plots import series, short_name
 
@@ -53,7 +54,7 @@ class Explorer:
 def explore_map(
     layout: Mapping[str, Any],
     texts: Sequence[str],
-    groups: Mapping[str, Groups],
+    groups: Mapping[str, pd.Categorical],
     alt: str,
     *,
     color: str = "topic",
@@ -66,7 +67,7 @@ def explore_map(
     """
     steps = layout["steps"]
     sizes = {len(texts), *(len(step["x"]) for step in steps.values())}
-    sizes |= {len(one.of) for one in groups.values()}
+    sizes |= {len(one) for one in groups.values()}
     if len(sizes) > 1:
         raise ValueError(f"the map, its sentences and their groups differ in number: {sizes}.")
     if color not in groups:
@@ -127,14 +128,15 @@ def _note(name: str, step: Mapping[str, Any], *, raw: bool) -> str:
     )
 
 
-def _colored(groups: Groups) -> dict[str, Any]:
+def _colored(groups: pd.Categorical) -> dict[str, Any]:
     """Give each group its color; those with an order run through one scale."""
+    labels = groups.categories.tolist()
+    looks = [series(k) for k in range(len(labels))]
+    colors = [look.color for look in looks]
     if groups.ordered:
         # Neither end of the scale, which light or dark pages swallow.
-        at = [0.3 + 0.6 * k / max(len(groups.names) - 1, 1) for k in range(len(groups.names))]
-        looks = [(color, False) for color in sample_colorscale("Cividis", at)]
-    else:
-        found = [series(k) for k in range(len(groups.names))]
-        looks = [(look.color, "-open" in look.mark) for look in found]
-    names = [[name, *look] for name, look in zip(groups.names, looks, strict=True)]
-    return {"names": names, "of": groups.of}
+        at = [0.3 + 0.6 * k / max(len(labels) - 1, 1) for k in range(len(labels))]
+        colors = sample_colorscale("Cividis", at)
+    opened = ["-open" in look.mark for look in looks]
+    names = [list(one) for one in zip(labels, colors, opened, strict=True)]
+    return {"names": names, "of": groups.codes.tolist()}

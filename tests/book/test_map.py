@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from contrast import violations
 
 from bertflow_lite import load_run, load_sts
-from bertflow_lite.experiments.maps import Groups
 from bertflow_lite.figures.maps import Explorer, explore_map, explore_map_of_pairs
 
 pytestmark = [pytest.mark.book, pytest.mark.browser]
@@ -35,8 +35,8 @@ def small_map(n: int = 40) -> Explorer:
     texts[0] = HOSTILE
     steps = {"none": step(rng.integers(0, 400, n), 1), "flow": step(rng.integers(0, 400, n), 4)}
     groups = {
-        "topic": Groups(["dogs", "cats"], [int(k % 4 > 0) for k in range(n)]),
-        "length": Groups(["short", "long"], [k // (n // 2) for k in range(n)], ordered=True),
+        "topic": pd.Categorical(["cats" if k % 4 else "dogs" for k in range(n)]),
+        "length": pd.Categorical.from_codes(np.arange(n) * 2 // n, ["short", "long"], ordered=True),
     }
     return explore_map(
         {"height": 400, "steps": steps}, texts, groups, "A map.", partners={3: (9, "rated 1.0")}
@@ -221,7 +221,7 @@ def test_a_chapter_has_its_map(chapter: str, site: Path, chromium: Any) -> None:
 def test_what_does_not_fit_together_is_refused() -> None:
     layout = load_run("map", "minilm")["results"]
     with pytest.raises(ValueError, match="differ in number"):
-        explore_map(layout, ["One."], {"topic": Groups(["a"], [0])}, "A map.")
+        explore_map(layout, ["One."], {"topic": pd.Categorical(["a"])}, "A map.")
     with pytest.raises(ValueError, match="color is 'taste'; it must be one of length, rarity"):
         explore_map_of_pairs(layout, load_sts("mini-sts"), "A map.", color="taste")
     fragment = small_map().fragment
