@@ -17,8 +17,8 @@ function exploreMap(name, data) {
   }
   root.textContent = "";
   add(root, "style", {}, `
-    .bertflow-map { color: inherit; font-size: 0.85rem; line-height: 1.4; margin: 0 0 1rem; }
-    .bertflow-map .row { display: flex; flex-wrap: wrap; gap: 0.3rem 0.6rem; align-items: center;
+    .bertflow-map { color: var(--pst-color-text-base, inherit); font-size: 0.85rem; line-height: 1.4; margin: 0 0 1rem; }
+    .bertflow-map .tools { display: flex; flex-wrap: wrap; gap: 0.3rem 0.6rem; align-items: center;
       margin: 0.25rem 0; }
     .bertflow-map :is(button, select, input[type=text]) { font: inherit; color: inherit;
       background: transparent; border: 1px solid #7B7F86; border-radius: 4px; padding: 0.15rem 0.5rem; }
@@ -36,8 +36,8 @@ function exploreMap(name, data) {
     .bertflow-map .pair { padding-left: 0.4rem; }
     .bertflow-map .near > p { grid-column: 1 / -1; }
     .bertflow-map ol { margin: 0.1rem 0; padding-left: 1.4rem; overflow-wrap: anywhere; }
-    @media print { .bertflow-map .row { display: none; } }`);
-  const steps = add(root, "div", { className: "row" });
+    @media print { .bertflow-map .tools { display: none; } }`);
+  const steps = add(root, "div", { className: "tools" });
   const play = add(steps, "button", { type: "button", className: "play" }, "Play");
   const slider = add(steps, "input", { type: "range", min: 0, max: last, step: 0.01, value: 0 });
   slider.setAttribute("aria-label", "Space");
@@ -46,7 +46,7 @@ function exploreMap(name, data) {
     button.addEventListener("click", () => travel(k));
     return button;
   });
-  const tools = add(root, "div", { className: "row" });
+  const tools = add(root, "div", { className: "tools" });
   const color = add(add(tools, "label", {}, "Color by "), "select");
   Object.keys(data.groups).forEach(key => add(color, "option", { value: key }, key));
   color.value = data.color;
@@ -58,7 +58,7 @@ function exploreMap(name, data) {
     button.setAttribute("aria-label", one[1]);
     button.addEventListener("click", () => zoom(one[2], canvas.clientWidth / 2, canvas.clientHeight / 2));
   });
-  const legend = add(root, "div", { className: "row legend" });
+  const legend = add(root, "div", { className: "tools legend" });
   const canvas = add(root, "canvas", { tabIndex: 0 });
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", `Map of ${n} sentences. Arrow keys choose one after the other.`);
