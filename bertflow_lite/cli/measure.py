@@ -130,7 +130,6 @@ def sts(
 def geometry(
     model: common.Model,
     device: common.Device = None,
-    views: Annotated[bool, typer.Option(help="UMAP and PCA coordinates (umap-learn).")] = True,
     as_json: common.AsJson = False,
     store: common.StoreAs = None,
     download: common.Download = False,
@@ -145,7 +144,7 @@ def geometry(
         encoder = load_encoder(model, device=device, download=download)
         if not isinstance(encoder, Encoder):
             raise ValueError(f"{model!r} has no layers to measure; give a transformer.")
-        results = run_geometry(encoder, views=views, progress=sys.stderr.isatty())
+        results = run_geometry(encoder, progress=sys.stderr.isatty())
         how = provenance(
             model=model,
             fingerprint=encoder.fingerprint,

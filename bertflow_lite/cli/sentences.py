@@ -1,4 +1,4 @@
-"""Commands for your own sentences: fit, encode, similar, check, export, evaluate."""
+"""Commands for your own sentences: fit, encode, similar, check, map, export, evaluate."""
 
 from __future__ import annotations
 
@@ -245,6 +245,99 @@ def check(
         typer.echo(f"... and between fits on two halves: {100 * found.steadiness:.0f} %\n")
         for sentence in found.advice:
             typer.echo(f"- {sentence}")
+
+
+@app.command("map", rich_help_panel=common.SENTENCES)
+def draw_map(
+    sentences: Annotated[
+        str, typer.Argument(help=".txt, .tsv, .csv, .jsonl or .parquet; or mini-sts, the book's.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="Page to write, .html.")] = None,
+    calibrate: Annotated[
+        str,
+        typer.Option("--with", help="Calibrators, by commas, to fit; or a file that `fit` wrote."),
+    ] = "flow:recommended",
+    weights: TokenWeights = None,
+    model: MaybeModel = None,
+    layers: Layers = None,
+    column: Column = None,
+    seed: common.Seed = 0,
+    max_length: MaybeLength = None,
+    device: common.Device = None,
+    threads: common.Threads = None,
+    overwrite: common.Overwrite = False,
+    download: common.Download = False,
+    store: common.StoreAs = None,
+) -> None:
+    """Draw sentences in a plane, raw and calibrated, as one page that works without a network.
+
+    Needs umap-learn (`pip install 'bertflow-lite[maps]'`). Sentences that occur twice are drawn
+    once. With --store, the coordinates are stored for the book as well.
+    """
+    with clear_errors():
+        from bertflow_lite.calibrators import make_calibrator
+        from bertflow_lite.datasets.own_files import read_sentences
+        from bertflow_lite.datasets.pairs import fingerprint_of
+        from bertflow_lite.datasets.sts import OWN_SETS, load_sts
+        from bertflow_lite.experiments import maps
+        from bertflow_lite.experiments.runs import provenance, store_run
+        from bertflow_lite.figures.maps import explore_map, explore_map_of_pairs
+        from bertflow_lite.files import write_text
+
+        umap_learn = maps.check_umap()  # before the work
+        if out is None and store is None:
+            raise ValueError("name the page to write: --out map.html.")
+        if out is not None and out.suffix != ".html":
+            raise ValueError(f"--out {out.name}: the ending must be .html.")
+        if out is not None and out.exists() and not overwrite:
+            raise FileExistsError(f"{out.name!r} exists; name another file or pass --overwrite.")
+        if out is not None:
+            common.check_place(out)
+        saved = Path(calibrate) if calibrate.endswith(".safetensors") else None
+        names = [] if saved else common.split_names(calibrate)
+        names = [name for name in names if make_calibrator(name) is not None]
+        pairs = load_sts(sentences) if sentences in OWN_SETS else None
+        found = read_sentences(Path(sentences), column=column) if pairs is None else pairs
+        texts = list(dict.fromkeys(found.sentences))
+        if len(texts) < maps.FEWEST:
+            raise ValueError(
+                f"{len(texts)} different sentences are too few for a map: bring {maps.FEWEST}."
+            )
+        pipe = Pipeline(saved, model, layers, max_length, device, threads, download)
+        spaces = maps.make_spaces(
+            pipe.encoder, texts, pipe.layers, weights, names, seed, sys.stderr.isatty()
+        )
+        if saved:
+            spaces[saved.stem] = pipe.calibrated(pipe.raw(texts))
+        warn_of_nothing_known(pipe.encoder, spaces["none"])
+        if sys.stderr.isatty():
+            typer.echo(f"laying out {len(texts)} sentences in {len(spaces)} spaces ...", err=True)
+        layout = maps.make_map(spaces, random_state=seed)
+        if store is not None:
+            how = provenance(
+                model=pipe.encoder.name,
+                fingerprint=pipe.encoder.fingerprint,
+                seed=seed,
+                device=str(pipe.encoder.device),
+                layers=str(pipe.layers),
+                data={sentences: fingerprint_of(texts)},
+                umap_learn=umap_learn,
+            )
+            store_run("map", store, how, layout)
+        if out is None:
+            return
+        title = f"{len(texts)} sentences of {Path(sentences).name}, {pipe.encoder.name}"
+        alt = (
+            f"A map by UMAP: {title}, layers {pipe.layers}. A slider moves each sentence from the "
+            "raw space to what calibration makes of it; a sentence's nearest are listed below."
+        )
+        explorer = (
+            explore_map(layout, texts, maps.describe_sentences(texts), alt)
+            if pairs is None
+            else explore_map_of_pairs(layout, pairs, alt)
+        )
+        write_text(out, explorer.page(title))
+        typer.echo(f"{out.name}: {len(texts)} sentences, {', '.join(layout['steps'])}")
 
 
 @app.command(rich_help_panel=common.SENTENCES)

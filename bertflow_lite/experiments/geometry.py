@@ -8,7 +8,6 @@ Its spaces of words (with Table 1 and the rating of word pairs) and of sentences
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,7 +60,6 @@ LAYERS = ("last2avg", "first-last")
 FLOW_STEPS = 500
 N_SPECTRUM = 80
 N_SHOWN_WORDS = 1000
-VIEWS = ("none", "whiten", "flow")
 
 
 def run_geometry(
@@ -71,20 +69,18 @@ def run_geometry(
     layers: Sequence[str] = LAYERS,
     calibrators: Sequence[str] = CALIBRATORS,
     n_resamples: int = 1000,
-    views: bool = True,
     random_state: int = 0,
     progress: bool = False,
 ) -> dict[str, Any]:
     """Measure a model's word and sentence spaces (Section 2.2, Table 1, and after).
 
     Every single layer is measured raw, and the ``layers`` calibrated besides, each calibrator
-    fitted on the different sentences of the set (by default `default_sets`). The views of the first
-    set's sentences need umap-learn.
+    fitted on the different sentences of the set (by default `default_sets`).
 
     Gives ``words``: Table 1 and the word space; ``word_similarity``: Spearman with ratings, by
     calibration; ``layers``, ``calibrated``: by set, the measures of `measure_space`;
-    ``first_token``: the layers of the first set without each sentence's first token; ``views``:
-    coordinates; ``settings``: what they depend on.
+    ``first_token``: the layers of the first set without each sentence's first token;
+    ``settings``: what they depend on.
     """
     sets = default_sets() if sets is None else list(sets)
     counts = load_word_counts()
@@ -127,8 +123,6 @@ def run_geometry(
             }
             for layer in layers
         }
-        if views and pairs is sets[0]:
-            out["views"] = _make_views(raw[layers[0]], pairs, counts, layers[0], random_state)
     rounded: dict[str, Any] = round_numbers(out)
     return rounded
 
@@ -248,43 +242,6 @@ def _calibrate(
     """Fit on the different sentences of the set, as the paper's "target" setting does."""
     rows, _ = different_sentences(pairs)
     return calibrated(name, embeddings[rows], embeddings, seed=random_state, min_steps=FLOW_STEPS)
-
-
-def _make_views(
-    embeddings: NDArray[np.floating[Any]],
-    pairs: SentencePairs,
-    counts: WordCounts,
-    layer: str,
-    random_state: int,
-) -> dict[str, Any]:
-    """PCA and UMAP coordinates of a set's different sentences, raw, whitened, after the flow."""
-    try:
-        from umap import UMAP
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "the UMAP views need umap-learn: pip install umap-learn, or pass views=False"
-        ) from error
-    rows, texts = different_sentences(pairs)
-    coordinates: dict[str, Any] = {}
-    for name in VIEWS:
-        x = _calibrate(embeddings, pairs, name, random_state)[rows]
-        mean = x.mean(axis=0, dtype=np.float64)
-        _, directions = principal_directions(x, mean)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # UMAP says that a seed makes it use one thread
-            umap: Floats = UMAP(metric="cosine", random_state=random_state).fit_transform(x)
-        pca = (x - mean) @ directions[:2].T
-        coordinates[name] = {
-            method: {"x": xy[:, 0].tolist(), "y": xy[:, 1].tolist()}
-            for method, xy in (("pca", pca), ("umap", umap))
-        }
-    return {
-        "set": set_name(pairs),
-        "layer": layer,
-        "row": rows,  # in pairs.sentences; the texts are not stored twice
-        "log_frequency": mean_log_frequency(texts, counts).tolist(),
-        "coordinates": coordinates,
-    }
 
 
 def encode_without_first(

@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 
 from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.figures.drawing import draw, lay_out, whiskers
-from bertflow_lite.figures.plots import PALETTE, Look, add_slider, looks_of, series, short_name
+from bertflow_lite.figures.plots import PALETTE, Look, looks_of, series, short_name
 
 _PRINTED = load_paper_table(1)
 PAPER_TABLE1: dict[str, Any] = {
@@ -174,45 +174,3 @@ def plot_word_similarity(word_similarity: Mapping[str, Any]) -> go.Figure:
     fig.update_yaxes(autorange="reversed")
     title = "Word similarity, raw and calibrated"
     return lay_out(fig, title, "Spearman x 100 with people's ratings")
-
-
-def plot_sentences(
-    views: Mapping[str, Any],
-    sentences: Sequence[str],
-    *,
-    method: str = "umap",
-    kinds: Sequence[str] | None = None,
-) -> go.Figure:
-    """Map sentences, with a slider from raw to whitened to the flow's latent.
-
-    ``views``: a run's ``views``. ``sentences``: ``pairs.sentences`` of the set that the views are
-    of. ``method``: ``"umap"`` or ``"pca"``. ``kinds``: a kind for each of the sentences
-    (``[*pairs.kinds] * 2``), which colors the marks instead of word frequency.
-    """
-    if method not in ("umap", "pca"):
-        raise ValueError(f"method is {method!r}; it must be 'umap' or 'pca'.")
-    rows = views["row"]
-    if max(rows) >= len(sentences):
-        raise ValueError(
-            f"The views are of the set {views['set']}; give its pairs.sentences, not "
-            f"{len(sentences)} others."
-        )
-    if kinds is not None and len(kinds) != len(sentences):
-        raise ValueError(f"There are {len(sentences)} sentences, but {len(kinds)} kinds.")
-    names = [""] if kinds is None else sorted({kinds[row] for row in rows})
-    fig = go.Figure()
-    for space in views["coordinates"].values():
-        for number, kind in enumerate(names):
-            inside = [i for i, row in enumerate(rows) if kinds is None or kinds[row] == kind]
-            frequency = [views["log_frequency"][i] for i in inside]
-            x, y = ([space[method][axis][i] for i in inside] for axis in "xy")
-            text = [html.escape(sentences[rows[i]], quote=False) for i in inside]
-            more: dict[str, Any] = {"text": text, "customdata": frequency}
-            more["showlegend"] = kinds is not None
-            hover = "%{text}<br>mean log frequency %{customdata:.1f}"
-            draw(fig, series(number, kind), x, y, hover, size=6, **more)
-            if kinds is None:
-                fig.data[-1].marker.update(_shaded(frequency, "mean log<br>word<br>frequency"))
-    add_slider(fig, list(map(short_name, views["coordinates"])), prefix="Space: ")
-    title = f"Sentences of {views['set']}, {method.upper()}"
-    return lay_out(fig, title, f"{method.upper()} 1", f"{method.upper()} 2", height=560)

@@ -1,17 +1,15 @@
-"""Explorers for a running notebook: ipywidgets over functions of the package, with no logic.
+"""The explorer of a running notebook: ipywidgets over functions of the package, with no logic.
 
-They do nothing in a page without a kernel; there, a Plotly figure stands in their place.
+It does nothing in a page without a kernel; there, a Plotly figure stands in its place.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.measures.comparison import PairComparer
-from bertflow_lite.measures.scores import score_sts
 
 
 def explore_pairs(
@@ -44,47 +42,6 @@ def explore_pairs(
     two.observe(update, names="value")
     update()
     return widgets.VBox([one, two, out])
-
-
-def explore_scores(
-    pairs: SentencePairs,
-    encode: Callable[[str, str], Any],
-    models: Mapping[str, Sequence[str]],
-    calibrators: Mapping[str, Callable[[], Any]],
-) -> Any:
-    """Choose model, layers and calibrator, and watch the score on the pairs that are fitted on.
-
-    ``encode(model, layers)`` gives the embeddings of ``pairs.sentences``.  `models` names the layer
-    choices of each; each of the calibrators makes a new one, or None for raw.
-    """
-    widgets = _ipywidgets()
-    model = widgets.Dropdown(options=list(models), description="model")
-    layers = widgets.Dropdown(options=list(models[model.value]), description="layers")
-    calibrator = widgets.Dropdown(options=list(calibrators), description="calibrate")
-    out = widgets.HTML()
-    seen: list[tuple[str, str, str, str]] = []
-
-    def update(_: Any = None) -> None:
-        x = encode(model.value, layers.value)
-        made = calibrators[calibrator.value]()
-        z = x if made is None else made.fit_transform(x)
-        score = f"{score_sts(pairs, z).all:.1f}"
-        seen.insert(0, (model.value, layers.value, calibrator.value, score))
-        del seen[8:]
-        out.value = _table(("model", "layers", "calibrator", "Spearman x 100"), seen)
-
-    def change_model(_: Any) -> None:
-        # Setting the options also sets the value, which would call `update` once more.
-        layers.unobserve(update, names="value")
-        layers.options = list(models[model.value])
-        layers.observe(update, names="value")
-        update()
-
-    model.observe(change_model, names="value")
-    layers.observe(update, names="value")
-    calibrator.observe(update, names="value")
-    update()
-    return widgets.VBox([widgets.HBox([model, layers, calibrator]), out])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

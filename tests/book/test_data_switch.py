@@ -1,6 +1,6 @@
 """A chapter runs with another DATA: what only mini-sts has is asked of mini-sts by name.
 
-Only mini-sts has `kinds` and `styles`, and the stored views of `geometry` number its sentences.
+Only mini-sts has `kinds` and `styles`, and the stored maps are those of its sentences.
 Looking through the code is cheap; to run all chapters on STS-B would take many minutes.
 """
 
@@ -13,6 +13,7 @@ import pytest
 from notebooks import from_source, sources
 
 ONLY_MINI_STS = {"kinds", "styles"}
+MAP = "explore_map_of_pairs"
 
 
 def code_of(source: Path) -> str:
@@ -29,7 +30,7 @@ def set_of(node: ast.AST) -> str | None:
 
 
 def misuses(code: str) -> Iterator[str]:
-    """Yield the places where a set that may lack kinds, styles or views is asked for them."""
+    """Yield the places where a set that may lack kinds, styles or a map is asked for them."""
     tree = ast.parse(code)
     loaded: dict[str, set[str | None]] = {}
     for node in ast.walk(tree):
@@ -41,18 +42,17 @@ def misuses(code: str) -> Iterator[str]:
         if isinstance(node, ast.Attribute) and node.attr in ONLY_MINI_STS:
             if ast.unparse(node.value) not in safe and set_of(node.value) != "'mini-sts'":
                 yield f"line {node.lineno}: {ast.unparse(node)}"
-        elif isinstance(node, ast.expr | ast.Assign) and "'views'" in (text := ast.unparse(node)):
-            used = {ast.unparse(n.value) for n in ast.walk(node) if is_sentences(n)}
-            if used - safe:
-                yield f"line {node.lineno}: {text}"
-
-
-def is_sentences(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr in {"sentences", "gold"}
+        elif (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).endswith(MAP)
+            and ast.unparse(node.args[1]) not in safe
+            and set_of(node.args[1]) != "'mini-sts'"
+        ):
+            yield f"line {node.lineno}: {ast.unparse(node)}"
 
 
 @pytest.mark.parametrize("source", sources(), ids=lambda path: path.stem)
-def test_kinds_and_views_are_those_of_mini_sts(source: Path) -> None:
+def test_kinds_and_maps_are_those_of_mini_sts(source: Path) -> None:
     assert not list(misuses(code_of(source)))
 
 
@@ -65,9 +65,10 @@ def test_kinds_and_views_are_those_of_mini_sts(source: Path) -> None:
         ("pairs = bf.load_sts('mini-sts')\npairs.kinds == 'paraphrase'", True),
         ("pairs = bf.load_sts('mini-sts')\npairs = bf.load_sts(DATA)\npairs.kinds", False),
         ("bf.load_sts('mini-sts').kinds", True),
-        ("pairs = bf.load_sts(DATA)\nplot(run['views'], pairs.sentences)", False),
-        ("pairs = bf.load_sts(DATA)\n[pairs.sentences[k] for k in run['views']['row']]", False),
-        ("mini = bf.load_sts('mini-sts')\nplot(run['views'], mini.sentences)", True),
+        ("pairs = bf.load_sts(DATA)\nexplore_map_of_pairs(run, pairs, '')", False),
+        ("explore_map_of_pairs(run, bf.load_sts(DATA), '')", False),
+        ("mini = bf.load_sts('mini-sts')\nexplore_map_of_pairs(run, mini, '')", True),
+        ("explore_map_of_pairs(run, bf.load_sts('mini-sts'), '')", True),
     ],
 )
 def test_a_misuse_is_noticed(code: str, fine: bool) -> None:

@@ -249,3 +249,56 @@ def test_weights_are_fitted_saved_used_scored_and_exported(own, tmp_path):
     wrong = run("fit", own / "sentences.txt", "--out", tmp_path / "x.safetensors", *args[:-4],
                 "--weights", "tfidf")  # fmt: skip
     assert wrong.exit_code == 1 and "no token weights 'tfidf'" in wrong.stderr
+
+
+@pytest.fixture
+def flat(monkeypatch):
+    """Lay out maps by two dimensions: UMAP takes minutes, and has its own test."""
+    from bertflow_lite.experiments import maps
+
+    monkeypatch.setattr(
+        maps, "_lay_out", lambda spaces, seed: [100 * np.abs(x[:, :2]) for x in spaces]
+    )
+
+
+def test_map_writes_one_page_that_asks_nothing(own, tmp_path, flat):
+    texts = (own / "sentences.txt").read_text("utf-8").splitlines()[:30]
+    few, out = tmp_path / "few.txt", tmp_path / "map.html"
+    few.write_text("\n".join([*texts, texts[0]]), encoding="utf-8")
+    with_ = ("--with", "flow,sn", "--weights", "idf", "--model", "minilm", "--out", out)
+    result = run("map", few, *with_)
+    assert result.exit_code == 0, result.output
+    assert "map.html: 30 sentences, none, idf, flow, sn" in result.stdout
+    page = out.read_text("utf-8")
+    assert all(json.dumps(text, ensure_ascii=False) in page for text in texts)
+    assert "http:" not in page and "https:" not in page and " src=" not in page
+    assert "default-src 'none'" in page and page.count("<script>") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["few.txt", "map.html"]
+    again = run("map", few, *with_)
+    assert again.exit_code == 1 and "--overwrite" in again.stderr
+    saved = ("--with", own / "flow.safetensors", "--out", out, "--overwrite")
+    assert "none, flow" in run("map", few, *saved).stdout
+
+
+def test_map_says_what_is_missing(own, tmp_path, monkeypatch):
+    from bertflow_lite.experiments import maps
+
+    few = tmp_path / "few.txt"
+    few.write_text("\n".join(f"Sentence {k % 29}." for k in range(58)), encoding="utf-8")
+    for args, words in (
+        ((few,), "name the page to write: --out map.html"),
+        ((few, "--out", tmp_path / "map.pdf"), "the ending must be .html"),
+        ((few, "--out", tmp_path / "map.html"), "29 different sentences are too few for a map"),
+        ((tmp_path / "none.txt", "--out", tmp_path / "map.html"), "none.txt"),
+        ((own / "sentences.txt", "--out", tmp_path / "a.html", "--with", "flwo"), "flow"),
+    ):
+        result = run("map", *args)
+        assert result.exit_code == 1 and words in result.stderr, result.output
+
+    def none(name):
+        raise maps.PackageNotFoundError(name)
+
+    monkeypatch.setattr(maps, "version", none)
+    result = run("map", own / "sentences.txt", "--out", tmp_path / "map.html")
+    assert result.exit_code == 1 and "pip install 'bertflow-lite[maps]'" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["few.txt"]

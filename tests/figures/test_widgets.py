@@ -1,10 +1,9 @@
 import sys
 
-import numpy as np
 import pytest
 
-from bertflow_lite import Encoder, FlowCalibrator, Standardizer, load_sts, score_sts
-from bertflow_lite.figures.widgets import explore_pairs, explore_scores
+from bertflow_lite import Encoder, Standardizer, load_sts
+from bertflow_lite.figures.widgets import explore_pairs
 from bertflow_lite.measures.comparison import PairComparer
 from bertflow_lite.measures.similarity import cosine
 
@@ -57,27 +56,6 @@ def test_pair_explorer_follows_its_boxes(comparer):
     assert out.value != before and "1.00" in out.value
     first.value = ""
     assert "empty" in out.value and "<table>" not in out.value
-
-
-def test_score_explorer_follows_its_menus(pairs):
-    rng = np.random.default_rng(0)
-    spaces = {
-        (model, layers): rng.normal(size=(len(pairs.sentences), 6)).astype(np.float32)
-        for model, layers in (("a", "last"), ("b", "1"), ("b", "2"))
-    }
-    box = explore_scores(
-        pairs,
-        lambda model, layers: spaces[model, layers],
-        {"a": ["last"], "b": ["1", "2"]},
-        {"raw": lambda: None, "flow": lambda: FlowCalibrator()},
-    )
-    (model, layers, calibrator), out = box.children[0].children, box.children[1]
-    model.value = "b"
-    assert layers.options == ("1", "2")
-    layers.value = "2"
-    assert f"{score_sts(pairs, spaces['b', '2']).all:.1f}" in out.value
-    calibrator.value = "flow"
-    assert out.value.index("flow") < out.value.index("raw")
 
 
 def test_without_ipywidgets(monkeypatch, comparer):

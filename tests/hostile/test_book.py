@@ -165,7 +165,7 @@ def test_without_ipywidgets_the_package_and_the_setup_cell_work() -> None:
 def test_without_umap_the_figures_can_be_imported() -> None:
     code = (
         "import sys; sys.modules['umap'] = None\n"
-        "import bertflow_lite, bertflow_lite.measures.geometry, bertflow_lite.figures.geometry"
+        "import bertflow_lite, bertflow_lite.measures.geometry, bertflow_lite.figures.maps"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
