@@ -405,6 +405,98 @@ WHAT = ("encoders", "words", "pretraining", "rarity", "weights", "influence", "o
 
 
 @app.command()
+def today(
+    what: Annotated[
+        str,
+        typer.Option(
+            help="prompts: a language model, asked by a prompt or given the text twice. static: a "
+            "vector for each token, as Model2Vec makes them, beside the encoder it comes from."
+        ),
+    ],
+    model: common.Model = "smollm2",
+    layers: common.LayerChoices = ["last"],  # noqa: B006
+    data: common.Sets = REAL_SETS,
+    calibrate: common.Calibrators = "none,sn,whiten,whiten:128,flow",
+    seed: common.Seed = 0,
+    some: Annotated[
+        int | None, typer.Option(min=20, help="This many pairs of each set only, drawn at random.")
+    ] = None,
+    max_length: common.MaxLength = 256,
+    precision: Annotated[
+        str, typer.Option(help="float32, bfloat16; auto is bfloat16 on a GPU that has it.")
+    ] = "auto",
+    device: common.Device = None,
+    threads: common.Threads = None,
+    store: common.StoreAs = None,
+    resume: common.Resume = True,
+    as_json: common.AsJson = False,
+    download: common.Download = False,
+) -> None:
+    """Score what people do today instead of calibrating: prompts, and static vectors."""
+    with clear_errors():
+        from bertflow_lite import __version__
+        from bertflow_lite.datasets.sts import load_sts
+        from bertflow_lite.encoders.transformer import Encoder, load_encoder
+        from bertflow_lite.experiments import today as runs
+        from bertflow_lite.experiments.runs import KeptResults, provenance
+
+        if what not in ("prompts", "static"):
+            raise ValueError(f"--what is {what!r}; it must be prompts or static.")
+        common.set_threads(threads)
+        encoder = load_encoder(
+            model, max_length=max_length, precision=precision, device=device, download=download
+        )
+        if not isinstance(encoder, Encoder):
+            raise ValueError(f"{model!r} has no tokens that read each other; give a transformer.")
+        calibrators = common.split_names(calibrate)
+        settings: dict[str, Any] = {
+            "what": what,
+            "layers": layers if what == "prompts" else ["last"],
+            "calibrators": calibrators,
+            "max_length": max_length,
+            "precision": str(encoder.autocast or "float32"),
+            "pairs": some,
+            "fit_on": "the different sentences of the scored pairs",
+            "intervals": f"{runs.RESAMPLES} resamples of pairs, aggregation all",
+        }
+        if what == "prompts":
+            settings["ways"] = {name: vars(way) for name, way in runs.WAYS.items()}
+        how = {"encoder": encoder.fingerprint, "seed": seed, "version": __version__}
+        kept = KeptResults("today", settings | how)
+        if not resume:
+            kept.remove()
+        static = runs.static_encoders(encoder) if what == "static" else {}
+        rows: list[dict[str, Any]] = []
+        prints = {}
+        for name in common.split_names(data):
+            pairs = runs.draw(load_sts(name, download=download), some)
+            texts = list(dict.fromkeys(pairs.sentences))
+
+            def measure(pairs: Any = pairs, texts: list[str] = texts) -> list[dict[str, Any]]:
+                if what == "static":
+                    vectors = runs.encode_static(encoder, static, texts)
+                else:
+                    vectors = runs.encode_ways(encoder, texts, layers, runs.WAYS)
+                return runs.compare(pairs, vectors, calibrators, seed=seed)
+
+            prints[pairs.name] = pairs.fingerprint
+            rows += kept(f"{pairs.name} {pairs.fingerprint}", measure)
+        about = provenance(
+            model=_name(model),
+            fingerprint=encoder.fingerprint,
+            seed=seed,
+            device=str(encoder.device),
+            **settings,
+            data=prints,
+            seconds=round(kept.seconds),
+            cpu_seconds=round(kept.cpu_seconds),
+        )
+        if common.deliver("today", about, rows, store, as_json):
+            shown = [{key: _short(value) for key, value in row.items()} for row in rows]
+            typer.echo(tabulate(shown, headers="keys", disable_numparse=True))
+
+
+@app.command()
 def controls(
     what: Annotated[
         str,
@@ -589,6 +681,8 @@ def _run_weights(
 
 def _short(value: Any) -> str:
     """Write a cell: a list of scores as its mean and spread, or as estimate [low, high]."""
+    if value is None:
+        return ""
     if isinstance(value, list):
         return " ".join(f"{one:.1f}" for one in value)
     return f"{value:.2f}" if isinstance(value, float) else str(value)
