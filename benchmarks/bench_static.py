@@ -78,8 +78,10 @@ def main() -> int:
     result = {"machine": describe_machine(*packages), "data": pairs.name, "rows": rows}
     write_json(Path(__file__).parent / "results" / "static.json", result)
     for row in rows:
-        print(f"{row['name']:24s} {row['score']:6.2f}  {row['sentences_per_second']:8,d} sentences/s"
-              f"  {row['ratio']:6.1f} x the encoder's speed")  # fmt: skip
+        print(
+            f"{row['name']:24s} {row['score']:6.2f}  {row['sentences_per_second']:8,d} sentences/s "
+            f"{row['ratio']:6.1f} x the encoder's speed"
+        )
     away = abs(scores[OURS] - scores.get(PEER, scores[OURS]))
     return int(seconds[ENCODER] < FASTER * seconds[OURS] or away > NEAR)
 
