@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -428,8 +429,6 @@ def today(
     device: common.Device = None,
     threads: common.Threads = None,
     store: common.StoreAs = None,
-    resume: common.Resume = True,
-    as_json: common.AsJson = False,
     download: common.Download = False,
 ) -> None:
     """Score what people do today instead of calibrating: prompts, and static vectors."""
@@ -461,39 +460,35 @@ def today(
         }
         if what == "prompts":
             settings["ways"] = {name: vars(way) for name, way in runs.WAYS.items()}
-        how = {"encoder": encoder.fingerprint, "seed": seed, "version": __version__}
-        kept = KeptResults("today", settings | how)
-        if not resume:
-            kept.remove()
+        key = {"encoder": encoder.fingerprint, "seed": seed, "version": __version__}
+        kept = KeptResults("today", settings | key)
         static = runs.static_encoders(encoder) if what == "static" else {}
-        rows: list[dict[str, Any]] = []
-        prints = {}
-        for name in common.split_names(data):
-            pairs = runs.draw(load_sts(name, download=download), some)
+
+        def measure(pairs: Any) -> list[dict[str, Any]]:
             texts = list(dict.fromkeys(pairs.sentences))
+            if what == "static":
+                vectors = runs.encode_static(encoder, static, texts)
+            else:
+                vectors = runs.encode_ways(encoder, texts, layers, runs.WAYS)
+            return runs.compare(pairs, vectors, calibrators, seed=seed)
 
-            def measure(pairs: Any = pairs, texts: list[str] = texts) -> list[dict[str, Any]]:
-                if what == "static":
-                    vectors = runs.encode_static(encoder, static, texts)
-                else:
-                    vectors = runs.encode_ways(encoder, texts, layers, runs.WAYS)
-                return runs.compare(pairs, vectors, calibrators, seed=seed)
-
-            prints[pairs.name] = pairs.fingerprint
-            rows += kept(f"{pairs.name} {pairs.fingerprint}", measure)
+        names = common.split_names(data)
+        sets = [runs.draw(load_sts(name, download=download), some) for name in names]
+        rows = [row for one in sets for row in kept(one.fingerprint, partial(measure, one))]
         about = provenance(
             model=_name(model),
             fingerprint=encoder.fingerprint,
             seed=seed,
             device=str(encoder.device),
             **settings,
-            data=prints,
+            data={pairs.name: pairs.fingerprint for pairs in sets},
             seconds=round(kept.seconds),
             cpu_seconds=round(kept.cpu_seconds),
         )
-        if common.deliver("today", about, rows, store, as_json):
-            shown = [{key: _short(value) for key, value in row.items()} for row in rows]
-            typer.echo(tabulate(shown, headers="keys", disable_numparse=True))
+        common.deliver("today", about, rows, store, as_json=False)
+        kept.remove()
+        shown = [{key: _short(value) for key, value in row.items()} for row in rows]
+        typer.echo(tabulate(shown, headers="keys", disable_numparse=True))
 
 
 @app.command()

@@ -40,21 +40,11 @@ ECHO = "Rewrite the sentence: {0}, rewritten sentence: {0}"
 
 @dataclass(frozen=True)
 class Way:
-    """One way to ask a language model for a sentence's vector.
+    """One way to ask a language model for a sentence's vector."""
 
-    Attributes
-    ----------
-    template : str
-        The text that is read, with ``{0}`` for each copy of the sentence.
-    pooled : {"all", "last"} or int
-        The mean of all tokens, the last token, or the mean over a copy of the sentence (0, 1).
-    weights : str, optional
-        Weights of the mean, as in `Encoder.token_weights`.
-    """
-
-    template: str
-    pooled: str | int
-    weights: str | None = None
+    template: str  # what is read, with {0} for each copy of the sentence
+    pooled: str | int  # "all" tokens, the "last" one, or those of a copy of the sentence: 0, 1
+    weights: str | None = None  # of the mean, as in `Encoder.token_weights`
 
 
 WAYS = {
@@ -121,17 +111,7 @@ def _pooled(way: Way, text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
 
 
 class StaticEncoder(WordVectorEncoder):
-    """Sentence vector = mean of the vectors of its tokens, each of which is always the same.
-
-    Parameters
-    ----------
-    vectors : ndarray, shape (n_vocabulary, dim), float32
-        A row for each token id.
-    tokenizer : PreTrainedTokenizerFast
-        It splits sentences into these tokens.
-    name : str
-        What to call it.
-    """
+    """Sentence vector = mean of the vectors of its tokens, a row of ``vectors`` for each id."""
 
     def __init__(self, vectors: Floats32, tokenizer: Any, name: str) -> None:
         super().__init__(vectors, tokenizer.convert_ids_to_tokens(range(len(vectors))), name)
