@@ -474,7 +474,9 @@ def today(
 
         names = common.split_names(data)
         sets = [runs.draw(load_sts(name, download=download), some) for name in names]
-        rows = [row for one in sets for row in kept(one.fingerprint, partial(measure, one))]
+        rows = []
+        for one in sets:
+            rows += kept(f"{one.name} {one.fingerprint}", partial(measure, one))
         about = provenance(
             model=_name(model),
             fingerprint=encoder.fingerprint,
