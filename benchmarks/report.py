@@ -68,6 +68,27 @@ def encode(result: Result) -> str:
     return text + machine(result)
 
 
+def static(result: Result) -> str:
+    rows = [
+        [
+            row["name"],
+            f"{row['score']:.2f}",
+            f"{row['sentences_per_second']:,}",
+            f"{row['ratio']:.1f}",
+            goal(row),
+        ]
+        for row in result["rows"]
+    ]
+    head = [
+        "what",
+        f"{result['data']}, Spearman x 100",
+        "sentences/s",
+        "times the encoder's",
+        "goal",
+    ]
+    return table(head, rows) + "\n\n" + machine(result)
+
+
 def memory(result: Result) -> str:
     rows = [
         [
@@ -152,6 +173,7 @@ def first_figure(result: Result) -> str:
 TABLES: dict[str, Callable[[Result], str]] = {
     "flow": flow,
     "encode": encode,
+    "static": static,
     "memory": memory,
     "mapped": mapped,
     "pretraining": pretraining,

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -405,6 +406,94 @@ WHAT = ("encoders", "words", "pretraining", "rarity", "weights", "influence", "o
 
 
 @app.command()
+def today(
+    what: Annotated[
+        str,
+        typer.Option(
+            help="prompts: a language model, asked by a prompt or given the text twice. static: a "
+            "vector for each token, as Model2Vec makes them, beside the encoder it comes from."
+        ),
+    ],
+    model: common.Model = "smollm2",
+    layers: common.LayerChoices = ["last"],  # noqa: B006
+    data: common.Sets = REAL_SETS,
+    calibrate: common.Calibrators = "none,sn,whiten,whiten:128,flow",
+    seed: common.Seed = 0,
+    some: Annotated[
+        int | None, typer.Option(min=20, help="This many pairs of each set only, drawn at random.")
+    ] = None,
+    max_length: common.MaxLength = 256,
+    precision: Annotated[
+        str, typer.Option(help="float32, bfloat16; auto is bfloat16 on a GPU that has it.")
+    ] = "auto",
+    device: common.Device = None,
+    threads: common.Threads = None,
+    store: common.StoreAs = None,
+    download: common.Download = False,
+) -> None:
+    """Score what people do today instead of calibrating: prompts, and static vectors."""
+    with clear_errors():
+        from bertflow_lite import __version__
+        from bertflow_lite.datasets.sts import load_sts
+        from bertflow_lite.encoders.transformer import Encoder, load_encoder
+        from bertflow_lite.experiments import today as runs
+        from bertflow_lite.experiments.runs import KeptResults, provenance
+
+        if what not in ("prompts", "static"):
+            raise ValueError(f"--what is {what!r}; it must be prompts or static.")
+        common.set_threads(threads)
+        encoder = load_encoder(
+            model, max_length=max_length, precision=precision, device=device, download=download
+        )
+        if not isinstance(encoder, Encoder):
+            raise ValueError(f"{model!r} has no tokens that read each other; give a transformer.")
+        calibrators = common.split_names(calibrate)
+        settings: dict[str, Any] = {
+            "what": what,
+            "layers": layers if what == "prompts" else ["last"],
+            "calibrators": calibrators,
+            "max_length": max_length,
+            "precision": str(encoder.autocast or "float32"),
+            "pairs": some,
+            "fit_on": "the different sentences of the scored pairs",
+            "intervals": f"{runs.RESAMPLES} resamples of pairs, aggregation all",
+        }
+        if what == "prompts":
+            settings["ways"] = {name: vars(way) for name, way in runs.WAYS.items()}
+        key = {"encoder": encoder.fingerprint, "seed": seed, "version": __version__}
+        kept = KeptResults("today", settings | key)
+        static = runs.static_encoders(encoder) if what == "static" else {}
+
+        def measure(pairs: Any) -> list[dict[str, Any]]:
+            texts = list(dict.fromkeys(pairs.sentences))
+            if what == "static":
+                vectors = runs.encode_static(encoder, static, texts)
+            else:
+                vectors = runs.encode_ways(encoder, texts, layers, runs.WAYS)
+            return runs.compare(pairs, vectors, calibrators, seed=seed)
+
+        names = common.split_names(data)
+        sets = [runs.draw(load_sts(name, download=download), some) for name in names]
+        rows = []
+        for one in sets:
+            rows += kept(f"{one.name} {one.fingerprint}", partial(measure, one))
+        about = provenance(
+            model=_name(model),
+            fingerprint=encoder.fingerprint,
+            seed=seed,
+            device=str(encoder.device),
+            **settings,
+            data={pairs.name: pairs.fingerprint for pairs in sets},
+            seconds=round(kept.seconds),
+            cpu_seconds=round(kept.cpu_seconds),
+        )
+        common.deliver("today", about, rows, store, as_json=False)
+        kept.remove()
+        shown = [{key: _short(value) for key, value in row.items()} for row in rows]
+        typer.echo(tabulate(shown, headers="keys", disable_numparse=True))
+
+
+@app.command()
 def controls(
     what: Annotated[
         str,
@@ -587,6 +676,8 @@ def _run_weights(
 
 def _short(value: Any) -> str:
     """Write a cell: a list of scores as its mean and spread, or as estimate [low, high]."""
+    if value is None:
+        return ""
     if isinstance(value, list):
         return " ".join(f"{one:.1f}" for one in value)
     return f"{value:.2f}" if isinstance(value, float) else str(value)

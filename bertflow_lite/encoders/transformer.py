@@ -329,12 +329,17 @@ class Encoder:
             raise ValueError("layers 'cls' takes one token; weights need a choice that averages.")
 
     def hidden_states(
-        self, sentences: Sequence[str], *, batch_size: int = 32, batch_tokens: int | None = None
+        self,
+        sentences: Sequence[str],
+        *,
+        batch_size: int = 32,
+        batch_tokens: int | None = None,
+        autocast: bool = False,
     ) -> Iterator[HiddenStates]:
         """Run the model over sentences and give what `encode` pools: a vector for each token.
 
-        Nothing is cached, a repeated sentence is run again, the work is done in float32, and the
-        model is left in the mode that it is in: with dropout on, if a caller has switched it on.
+        Nothing is cached, a repeated sentence is run again, and the model is left in the mode that
+        it is in: with dropout on, if a caller has switched it on.
 
         Parameters
         ----------
@@ -344,6 +349,8 @@ class Encoder:
             Sentences in a batch, the shortest first.
         batch_tokens : int, optional
             Padded tokens in a batch instead, the longest sentences first.
+        autocast : bool, default False
+            Work in the encoder's ``precision``, as `encode` does; by default, in float32.
 
         Yields
         ------
@@ -356,7 +363,8 @@ class Encoder:
         while len(order):
             size = batch_size if batch_tokens is None else batch_tokens // int(lengths[order[0]])
             rows, order = np.split(order, [self._together(lengths[order], size)])
-            yield HiddenStates(rows, *self._run([ids[i] for i in rows], None))
+            kind = self.autocast if autocast else None
+            yield HiddenStates(rows, *self._run([ids[i] for i in rows], kind))
 
     def _together(self, lengths: NDArray[np.intp], size: int) -> int:
         """Give how many of the first sentences share a batch: only equals where no mask works."""

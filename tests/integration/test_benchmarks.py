@@ -169,7 +169,17 @@ def test_turns_are_taken_and_the_first_is_not_counted():
 
 @pytest.mark.parametrize(
     "name",
-    ["flow", "encode", "memory", "mapped", "pretraining", "try_it", "playground", "first_figure"],
+    [
+        "flow",
+        "encode",
+        "static",
+        "memory",
+        "mapped",
+        "pretraining",
+        "try_it",
+        "playground",
+        "first_figure",
+    ],
 )
 def test_the_page_shows_what_was_stored(name):
     import report
