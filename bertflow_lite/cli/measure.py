@@ -163,6 +163,9 @@ def retrieval(
     model: common.Model,
     layers: common.LayerChoices = ["last"],  # noqa: B006
     calibrate: common.Calibrators = "none,sn,whiten,whiten:128,flow:recommended",
+    first: Annotated[
+        int | None, typer.Option(min=20, help="Take only the first so many pairs; default: all.")
+    ] = None,
     weigh: Annotated[bool, typer.Option(help="Also with tokens weighed by rarity (idf).")] = True,
     seed: common.Seed = 0,
     max_length: common.MaxLength = 64,
@@ -183,6 +186,7 @@ def retrieval(
             encoder,
             layers,
             common.split_names(calibrate),
+            first=first,
             weigh=weigh,
             seed=seed,
             download=download,

@@ -32,6 +32,7 @@ from bertflow_lite.experiments.search import (
     no_answer,
     search_of,
     search_scores,
+    show_gain,
 )
 from bertflow_lite.measures.similarity import Floats, unit_rows
 
@@ -99,7 +100,7 @@ def run_compression(
     for code in ("float", "int8", "binary"):
         for name, space in every.items():
             add(name, code, space, "none" if name in ("none", "rotated") else "rotated")
-    for width in (width for width in WIDTHS if width < dim):
+    for width in (width for width in WIDTHS if width < min(searched.shape)):
         pca = f"pca:{width}"
         for name, how in {pca: PCA(width, random_state=seed), f"whiten:{width}": None}.items():
             model = fit_calibrator(how or name, searched)
@@ -113,6 +114,7 @@ def run_retrieval(
     layers: Sequence[str],
     calibrators: Sequence[str],
     *,
+    first: int | None = None,
     weigh: bool = True,
     seed: int = 0,
     download: bool = False,
@@ -120,13 +122,15 @@ def run_retrieval(
 ) -> dict[str, Any]:
     """Search QNLI's validation set: raw and calibrated, alone and joined with BM25, as codes.
 
+    ``first`` takes no more than the first so many of its pairs, default all.
+
     Calibrators, and weights of tokens (idf, with ``weigh``), are fitted on the sentences that are
-    searched, not on questions.  Each row has its gains (`difference`) over the raw vectors of the same layers, over
-    BM25, and over minilm's last block, raw.
+    searched, not on questions.  Each row has its gains (`difference`) over the raw vectors of the
+    same layers, over BM25, and over minilm's last block, raw.
     """
     pairs = load_qnli("dev", download=download)
-    search = search_of(pairs)
-    answers, texts = search.answers, [*search.sentences, *search.questions]
+    search = search_of(pairs.select(range(min(first or len(pairs), len(pairs)))))
+    answers, texts = search.answers, search.texts
     names = list(dict.fromkeys(["none", *calibrators]))
     words = bm25(search.questions, search.sentences)  # first: it may be missing
 
@@ -173,6 +177,7 @@ def run_retrieval(
                 compression += [{"layers": label} | row for row in compressed]
     settings = {
         "data": {"qnli": fingerprint_with_labels(pairs)},
+        "first": first,
         "layers": list(layers),
         "calibrators": names,
         "fit_on": "the sentences that are searched",
@@ -198,8 +203,3 @@ def format_retrieval(results: dict[str, Any], style: str = "simple") -> str:
         f"QNLI validation: {results['n_questions']} questions, {results['n_sentences']} sentences\n"
         + tabulate(lines, head, tablefmt=style, disable_numparse=True)
     )
-
-
-def show_gain(gain: Sequence[float]) -> str:
-    """Write an estimate and its interval."""
-    return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*gain)

@@ -30,6 +30,21 @@ class Search:
     sentences: list[str]
     answers: list[list[int]]
 
+    @property
+    def texts(self) -> list[str]:
+        """Sentences, then questions: what is to be encoded."""
+        return [*self.sentences, *self.questions]
+
+    def scores(self, vectors: NDArray[Any]) -> Floats:
+        """Give `search_scores` of the cosines of `texts`; no question finds its own text."""
+        n = len(self.sentences)
+        table = cosines(vectors[n:], vectors[:n])
+        row_of = {text: row for row, text in enumerate(self.sentences)}
+        for question, (asked, good) in enumerate(zip(self.questions, self.answers, strict=True)):
+            if (own := row_of.get(asked)) is not None and own not in good:
+                table[question, own] = -np.inf
+        return search_scores(table, self.answers)
+
 
 def search_of(pairs: SentencePairs, least: float = 1.0, more: Sequence[str] = ()) -> Search:
     """Read rated pairs as a search: first sentences ask, second ones that are rated high answer.
@@ -118,6 +133,11 @@ def difference(new: Floats, old: Floats) -> dict[str, list[float]]:
 def means(found: Floats) -> dict[str, float]:
     """Average `search_scores` over the questions, times 100, by measure."""
     return dict(zip(MEASURES, (100 * found.mean(axis=0)).tolist(), strict=True))
+
+
+def show_gain(gain: Sequence[float]) -> str:
+    """Write an estimate and its interval."""
+    return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*gain)
 
 
 def fuse(*tables: Floats) -> Floats:

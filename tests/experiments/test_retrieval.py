@@ -134,7 +134,7 @@ def test_codes_are_signs_and_steps_of_the_sentences_ranges(monkeypatch):
         retrieval.code_similarities(asked, searched, "int8")
 
 
-def made_pairs(n=24):
+def made_pairs(n=40):
     """Questions beside their answers, and beside sentences that are none."""
     things = [f"thing{i}" for i in range(n)]
     questions = [f"Where is the {thing}?" for thing in things]
@@ -159,7 +159,7 @@ def test_run_on_a_few_questions(monkeypatch):
     monkeypatch.setattr(retrieval, "load_qnli", lambda *_, **__: made_pairs())
     encoder = bf.load_encoder("minilm", device="cpu")
     results = retrieval.run_retrieval(encoder, ["last", "4"], ["sn", "whiten:8"])
-    assert (results["n_questions"], results["n_sentences"]) == (24, 24)
+    assert (results["n_questions"], results["n_sentences"]) == (40, 40)
     rows = {
         (row["layers"], row["weights"], row["calibrator"], row["system"]): row
         for row in results["rows"]
@@ -179,4 +179,4 @@ def test_run_on_a_few_questions(monkeypatch):
     kept = {(row["space"], row["code"]): row["kept"] for row in results["compression"]}
     assert kept["none", "float"] == 100 > kept["none", "binary"] > 50
     table = retrieval.format_retrieval(results)
-    assert "24 questions, 24 sentences" in table and "whiten:8" in table
+    assert "40 questions, 40 sentences" in table and "whiten:8" in table
