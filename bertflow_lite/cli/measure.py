@@ -177,11 +177,14 @@ def retrieval(
 ) -> None:
     """Search QNLI's sentences with its questions: calibrated, with BM25, in smaller vectors."""
     with clear_errors():
+        from bertflow_lite.encoders.transformer import Encoder
         from bertflow_lite.experiments import retrieval as runs
         from bertflow_lite.experiments.runs import provenance
 
         started, worked = time.perf_counter(), time.process_time()
         encoder = common.open_encoder(model, max_length, device, threads, download)
+        if not isinstance(encoder, Encoder):
+            raise ValueError(f"{model!r} has no layers to search with; give a transformer.")
         results = runs.run_retrieval(
             encoder,
             layers,

@@ -17,9 +17,9 @@ from sklearn.decomposition import PCA
 from tabulate import tabulate
 
 from bertflow_lite.datasets.qnli import fingerprint_with_labels, load_qnli
-from bertflow_lite.encoders.transformer import load_encoder
+from bertflow_lite.encoders.transformer import Encoder, load_encoder
 from bertflow_lite.experiments.runs import round_numbers
-from bertflow_lite.experiments.scoring import AnyEncoder, fit_calibrator, transform
+from bertflow_lite.experiments.scoring import fit_calibrator, transform
 from bertflow_lite.experiments.search import (
     MEASURES,
     TOP,
@@ -56,7 +56,7 @@ def code_similarities(asked: NDArray[Any], searched: NDArray[Any], code: str) ->
     rows = [unit_rows(each.astype(float)) for each in (asked, searched)]
     if code == "int8":
         ranges = np.stack([rows[1].min(axis=0), rows[1].max(axis=0)])
-        one, two = (quantize_embeddings(each, "int8", ranges=ranges) for each in rows)
+        one, two = (np.asarray(quantize_embeddings(x, "int8", ranges=ranges)) for x in rows)
     else:
         packed = (quantize_embeddings(each, "ubinary") for each in rows)
         width = asked.shape[1]
@@ -70,13 +70,11 @@ def run_compression(
     """Cut vectors short, or keep them as codes: ``spaces["none"]``, the raw ones, and calibrated.
 
     ``kept`` is the share of the ten sentences that the raw float vectors find first.  Gains are
-    over the raw floats, and over rotated codes or as many principal components.
+    over the raw floats, and over rotated raw ones in the same code or as many principal components.
+    To rotate is to take off the mean and turn the axes at random.
     """
     asked, searched = spaces["none"]
-    dim = searched.shape[1]
-    mean = searched.mean(axis=0)
-    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(dim, dim)))[0]
-    first = np.argsort(-cosines(asked, searched), axis=1, kind="stable")[:, :TOP]
+    first = np.argsort(-cosines(asked, searched), axis=1, kind="stable")[:, :TOP].tolist()
     found: dict[tuple[str, str], Floats] = {}
     rows = []
 
@@ -91,15 +89,20 @@ def run_compression(
         row["over"] = {k: difference(one, other) for k, other in over.items()}
         rows.append(row)
 
-    every: dict[str, Space] = {
-        "none": (asked, searched),
-        "rotated": ((asked - mean) @ turn, (searched - mean) @ turn),
-        "centered": (asked - mean, searched - mean),
-    }
-    every |= spaces
+    def rotate(space: Space) -> Space:
+        mean, width = space[1].mean(axis=0), space[1].shape[1]
+        turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(width, width)))[0]
+        return (space[0] - mean) @ turn, (space[1] - mean) @ turn
+
+    mean = searched.mean(axis=0)
+    every = {"none": spaces["none"], "none, rotated": rotate(spaces["none"])}
+    every["centered"] = asked - mean, searched - mean
+    for name, space in spaces.items():
+        every |= {name: space, f"{name}, rotated": rotate(space)}
     for code in ("float", "int8", "binary"):
         for name, space in every.items():
-            add(name, code, space, "none" if name in ("none", "rotated") else "rotated")
+            baseline = "none" if name in ("none", "none, rotated") else "none, rotated"
+            add(name, code, space, baseline)
     for width in (width for width in WIDTHS if width < min(searched.shape)):
         pca = f"pca:{width}"
         for name, how in {pca: PCA(width, random_state=seed), f"whiten:{width}": None}.items():
@@ -110,7 +113,7 @@ def run_compression(
 
 
 def run_retrieval(
-    encoder: AnyEncoder,
+    encoder: Encoder,
     layers: Sequence[str],
     calibrators: Sequence[str],
     *,
@@ -139,8 +142,9 @@ def run_retrieval(
         n = len(search.sentences)
         return {label: (rows[n:], rows[:n]) for label, rows in vectors.items()}
 
-    options = {"max_length": encoder.max_length, "device": encoder.device.type}
-    beside = cosines(*encode(load_encoder(REFERENCE[0], **options), [REFERENCE[1]])[REFERENCE[1]])
+    base, block = REFERENCE
+    reference = load_encoder(base, max_length=encoder.max_length, device=encoder.device)
+    beside = cosines(*encode(reference, [block])[block])
     found = {"bm25": search_scores(words, answers), "reference": search_scores(beside, answers)}
     rows: list[dict[str, Any]] = [
         {"layers": "", "weights": "", "calibrator": "", "system": name} | means(found[name])
@@ -165,8 +169,9 @@ def run_retrieval(
                     raw[label] = scores | no_answer(table, answers)
                 for system, one in scores.items():
                     over = {"raw": raw[label][system], "alone": scores["alone"], **found}
-                    row = {"layers": label, "weights": kind, "calibrator": name, "system": system}
-                    row |= means(one) | {"over": {k: difference(one, v) for k, v in over.items()}}
+                    row: dict[str, Any] = {"layers": label, "weights": kind}
+                    row |= {"calibrator": name, "system": system} | means(one)
+                    row |= {"over": {k: difference(one, v) for k, v in over.items()}}
                     if system == "alone":
                         row |= hubness(table) | {"no_answer": no_answer(table, answers)}
                         kept = raw[label]["threshold"]
