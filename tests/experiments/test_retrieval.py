@@ -180,3 +180,20 @@ def test_run_on_a_few_questions(monkeypatch):
     assert kept["none", "float"] == 100 > kept["none", "binary"] > 50
     table = retrieval.format_retrieval(results)
     assert "40 questions, 40 sentences" in table and "whiten:8" in table
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_a_stored_run_comes_out_again(real_data):
+    stored = bf.load_run("retrieval", "minilm")
+    pairs = retrieval.load_qnli("dev")
+    task = search.search_of(pairs.select(range(stored["how"]["first"])))
+    assert len(task.questions) == stored["results"]["n_questions"]
+    words, reference, raw = stored["results"]["rows"][:3]
+    found = search.means(search_scores(search.bm25(task.questions, task.sentences), task.answers))
+    assert found == pytest.approx({name: words[name] for name in MEASURES}, abs=1e-2)
+    vectors = bf.load_encoder("minilm", device="cpu").encode(task.texts, "last")
+    found = search.means(task.scores(vectors))
+    assert found == pytest.approx({name: reference[name] for name in MEASURES}, abs=0.1)
+    assert {name: raw[name] for name in MEASURES} == {name: reference[name] for name in MEASURES}
