@@ -1,9 +1,10 @@
-"""Commands that measure a model: info, sts, geometry, pmi."""
+"""Commands that measure a model: info, sts, geometry, retrieval, pmi."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -156,6 +157,57 @@ def geometry(
         if not common.deliver("geometry", how, results, store, as_json):
             return
         typer.echo(format_table1(results["words"]))
+
+
+@app.command(rich_help_panel=common.MEASURE)
+def retrieval(
+    model: common.Model,
+    layers: common.LayerChoices = ["last"],  # noqa: B006
+    calibrate: common.Calibrators = "none,sn,whiten,whiten:128,flow:recommended",
+    first: Annotated[
+        int | None, typer.Option(min=20, help="Take only the first so many pairs; default: all.")
+    ] = None,
+    weigh: Annotated[bool, typer.Option(help="Also with tokens weighed by rarity (idf).")] = True,
+    seed: common.Seed = 0,
+    max_length: common.MaxLength = 64,
+    device: common.Device = None,
+    threads: common.Threads = None,
+    as_json: common.AsJson = False,
+    store: common.StoreAs = None,
+    download: common.Download = False,
+) -> None:
+    """Search QNLI's sentences with its questions: calibrated, with BM25, in smaller vectors."""
+    with clear_errors():
+        from bertflow_lite.encoders.transformer import Encoder
+        from bertflow_lite.experiments import retrieval as runs
+        from bertflow_lite.experiments.runs import provenance
+
+        started, worked = time.perf_counter(), time.process_time()
+        encoder = common.open_encoder(model, max_length, device, threads, download)
+        if not isinstance(encoder, Encoder):
+            raise ValueError(f"{model!r} has no layers to search with; give a transformer.")
+        results = runs.run_retrieval(
+            encoder,
+            layers,
+            common.split_names(calibrate),
+            first=first,
+            weigh=weigh,
+            seed=seed,
+            download=download,
+            progress=sys.stderr.isatty(),
+        )
+        how = provenance(
+            model=model,
+            fingerprint=encoder.fingerprint,
+            seed=seed,
+            device=str(encoder.device),
+            max_length=max_length,
+            **results["settings"],
+            seconds=round(time.perf_counter() - started),
+            cpu_seconds=round(time.process_time() - worked),
+        )
+        if common.deliver("retrieval", how, results, store, as_json):
+            typer.echo(runs.format_retrieval(results))
 
 
 @app.command(rich_help_panel=common.MEASURE)

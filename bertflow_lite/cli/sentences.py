@@ -484,6 +484,10 @@ def evaluate(
     columns: Annotated[
         str | None, typer.Option(help="Two sentence columns and the rating, by commas.")
     ] = None,
+    search: Annotated[
+        float | None,
+        typer.Option(help="Also search: first sentences for second ones rated so high or more."),
+    ] = None,
     seed: common.Seed = 0,
     max_length: MaybeLength = None,
     device: common.Device = None,
@@ -494,12 +498,14 @@ def evaluate(
     """Score raw and calibrated cosines against your own ratings, with intervals.
 
     The gain is over the raw vectors, on the same pairs: an interval without 0 says that the two
-    differ. With --weights, each calibrator is scored after weighted means too. Quotation marks in a
-    CSV or TSV are taken as in fit.
+    differ. With --weights, each calibrator is scored after weighted means too. With --search 4,
+    the first sentence of each pair rated 4 or more looks for its second among all second ones, and
+    those of --fit-on. Quotation marks in a CSV or TSV are taken as in fit.
     """
     with clear_errors():
         from bertflow_lite.calibrators import make_calibrator
         from bertflow_lite.datasets.own_files import read_pairs, read_sentences
+        from bertflow_lite.experiments import search as found_by
         from bertflow_lite.measures.diagnosis import directions_to_learn
         from bertflow_lite.measures.scores import (
             bootstrap_difference,
@@ -514,9 +520,14 @@ def evaluate(
         rated = read_pairs(pairs, columns=common.split_names(columns) if columns else None)
         names = common.split_names(calibrate)
         fitted = {name: make_calibrator(name, random_state=seed) for name in names}
-        own = rated.sentences
+        own = list(rated.sentences)
         texts = read_sentences(fit_on, column=column).sentences if fit_on else own
         texts = list(dict.fromkeys(texts))  # as in fit: a repeated sentence counts once
+        task = None
+        if search is not None:
+            task = found_by.search_of(rated, search, texts if fit_on else ())
+            own += task.texts
+        n = len(rated.sentences)
         pipe = Pipeline(calibrator, model, layers, max_length, device, threads, download)
         kinds: dict[str, Any] = {"": None}
         if weights is not None:
@@ -529,22 +540,28 @@ def evaluate(
                 spaces[mark + name] = here if one is None else one.fit(base).transform(here)
             if counts is None:
                 raw = here
-                warn_of_nothing_known(pipe.encoder, raw)
+                warn_of_nothing_known(pipe.encoder, raw[:n])
         if calibrator is not None:
-            spaces[f"saved in {calibrator.name}"] = pipe.calibrated(pipe.raw(list(own)))
+            spaces[f"saved in {calibrator.name}"] = pipe.calibrated(pipe.raw(own))
         rows = []
         for name, space in spaces.items():
-            interval = bootstrap_interval(rated, space)
-            row: dict[str, Any] = {
-                "calibrator": name,
-                "spearman": round(score_sts(rated, space).all, 4),
+            row: dict[str, Any] = {"calibrator": name}
+            if task is not None:
+                hits = task.scores(space[n:])
+                over = found_by.difference(hits, task.scores(raw[n:]))["ndcg@10"]
+                row["search"] = found_by.means(hits) | {"gain": None if space is raw else over}
+            rows.append(row)
+            if task is not None and len(set(rated.gold)) == 1:
+                continue  # right answers only: nothing to rank
+            interval = bootstrap_interval(rated, space[:n])
+            row |= {
+                "spearman": round(score_sts(rated, space[:n]).all, 4),
                 "low": round(interval.low, 4),
                 "high": round(interval.high, 4),
             }
-            gain = None if space is raw else bootstrap_difference(rated, space, raw)
+            gain = None if space is raw else bootstrap_difference(rated, space[:n], raw[:n])
             for key, part in (("gain", "estimate"), ("gain_low", "low"), ("gain_high", "high")):
                 row[key] = None if gain is None else round(getattr(gain, part), 4)
-            rows.append(row)
         learned = {name: one for name, one in fitted.items() if one is not None}
         counted = bool(learned) or weights is not None
         dim = pipe.encoder.dim
@@ -578,7 +595,24 @@ def evaluate(
                 else f"{r['gain']:+.1f} [{r['gain_low']:+.1f}, {r['gain_high']:+.1f}]",
             ]
             for r in rows
+            if "spearman" in r
         ]
         titles = ["calibrator", "score", "interval", "gain over none [low, high]"]
         align = ("left", "right", "left", "left")
-        typer.echo(tabulate(lines, titles, disable_numparse=True, colalign=align))
+        if lines:
+            typer.echo(tabulate(lines, titles, disable_numparse=True, colalign=align))
+        if task is not None:
+            typer.echo(
+                f"\n{len(task.questions)} first sentences search {len(task.sentences)} others "
+                f"for those rated {search:g} or more; the gain is in nDCG@10"
+            )
+            lines = [
+                [
+                    r["calibrator"],
+                    *(f"{r['search'][name]:.1f}" for name in found_by.MEASURES),
+                    "" if (gain := r["search"]["gain"]) is None else found_by.show_gain(gain),
+                ]
+                for r in rows
+            ]
+            titles = ["calibrator", *found_by.MEASURES, titles[-1]]
+            typer.echo(tabulate(lines, titles, disable_numparse=True))

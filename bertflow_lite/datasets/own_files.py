@@ -34,9 +34,9 @@ _log = logging.getLogger(__name__)
 # Names that a column of sentences, or the columns of a rated pair, go by.
 _TEXT = {"sentences": "sentence text sentences texts content"}
 _PAIR = {
-    "first sentence": "sentence1 sentence_1 s1 sentence_a text1 text_a premise",
-    "second sentence": "sentence2 sentence_2 s2 sentence_b text2 text_b hypothesis",
-    "rating": "gold score similarity label rating relatedness_score",
+    "first sentence": "sentence1 sentence_1 s1 sentence_a text1 text_a premise query question",
+    "second sentence": "sentence2 sentence_2 s2 sentence_b text2 text_b hypothesis sentence answer",
+    "rating": "gold score similarity label rating relatedness_score relevance",
 }
 # How workbooks, zip, gzip, bzip2, xz, 7z and zstd archives, and PDFs begin.
 _NO_TEXT = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf",

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bertflow_lite import Whitener, load_sts, save
+from bertflow_lite import Whitener, load_encoder, load_sts, save
 from bertflow_lite.cli.common import app
 
 pytestmark = pytest.mark.usefixtures("minilm")
@@ -92,6 +92,43 @@ def test_evaluate_equals_the_library(own):
         "evaluate", own / "pairs.tsv", "--with", own / "flow.safetensors", "--calibrate", "none"
     )
     assert "saved in flow" in saved.stdout
+
+
+def test_evaluate_searches_too(own):
+    args = ("--model", "minilm", "--layers", "4", "--calibrate", "none,whiten:64")
+    result = run("evaluate", own / "pairs.tsv", *args, "--search", "4", "--json")
+    assert result.exit_code == 0, result.output
+    rows = {row["calibrator"]: row for row in json.loads(result.stdout)["results"]}
+    assert {"spearman", "search"} <= rows["none"].keys() and rows["none"]["search"]["gain"] is None
+    pairs = load_sts("mini-sts")
+    vectors = load_encoder("minilm").encode(pairs.sentences, 4)
+    z = Whitener(64).fit(vectors).transform(vectors)  # rows that are repeated change little
+    unit = z / np.linalg.norm(z, axis=1, keepdims=True)
+    others = list(dict.fromkeys(pairs.sentences2))
+    of = {text: unit[len(pairs) + pairs.sentences2.index(text)] for text in others}
+    rated = zip(pairs.sentences1, pairs.sentences2, pairs.gold, strict=True)
+    good = {a: b for a, b, gold in rated if gold >= 4}
+    first = []
+    for row, asked in enumerate(pairs.sentences1):
+        if pairs.gold[row] >= 4:
+            cosines = {text: of[text] @ unit[row] for text in others if text != asked}
+            first.append(max(cosines, key=cosines.get) == good[asked])
+    found = rows["whiten:64"]["search"]
+    assert found["recall@1"] == pytest.approx(100 * np.mean(first), abs=2)
+    low, high = found["gain"][1:]
+    assert low < found["ndcg@10"] - rows["none"]["search"]["ndcg@10"] < high
+
+
+def test_evaluate_searches_where_all_that_is_rated_is_right(own, tmp_path):
+    lines = (own / "pairs.tsv").read_text(encoding="utf-8").splitlines()[1:40]
+    asked = "".join("\t".join([*line.split("\t")[:2], "1"]) + "\n" for line in lines)
+    (tmp_path / "asked.tsv").write_text("query\tsentence\trelevance\n" + asked, encoding="utf-8")
+    args = ("--model", "minilm", "--calibrate", "none,sn", "--fit-on", own / "sentences.txt")
+    result = run("evaluate", tmp_path / "asked.tsv", *args, "--search", "1")
+    assert result.exit_code == 0, result.output
+    assert "39 first sentences search" in result.stdout
+    refused = run("evaluate", tmp_path / "asked.tsv", *args, "--search", "2")
+    assert refused.exit_code == 1 and "the highest rating is 1" in refused.stderr
 
 
 def test_evaluate_says_what_was_fitted_and_what_is_gained(own, tmp_path):
