@@ -214,10 +214,10 @@ def count_tokens(encoder: AnyEncoder, texts: Sequence[str]) -> sparse.csr_matrix
 
 
 def foretell_by_words(x: Space, bags: Space, counts: sparse.csr_matrix, n: int) -> Space:
-    """Foretell vectors from their words and length alone, linearly; learned on all rows but n.
+    """Foretell vectors from their words alone, linearly; learned on all rows but the first n.
 
     ``bags``: averages of the tokens' input vectors, in which rare words have a place too; beside
-    them stand the counts of frequent tokens.
+    them stand the counts of frequent tokens, and how many different ones there are.
     """
     often = np.bincount(counts[n:].indices, minlength=counts.shape[1]) >= HELD
     length = 1 / np.maximum(np.diff(counts.indptr), 1)
