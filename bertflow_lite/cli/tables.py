@@ -402,7 +402,7 @@ def ablation(
 
 
 REAL_SETS = "stsb,sick-r,sts12,sts13,sts14,sts15,sts16"
-WHAT = ("encoders", "words", "pretraining", "rarity", "weights", "influence", "overlap")
+WHAT = ("encoders", "words", "pretraining", "rarity", "weights", "influence", "overlap", "parts")
 
 
 @app.command()
@@ -501,7 +501,8 @@ def controls(
             help="encoders: scores of a model. words: of encoders that count words. pretraining: "
             "what a model adds to a random one. rarity: how far TF-IDF explains it. weights: what "
             "weights by rarity give instead of a calibrator. influence: what each token weighs. "
-            "overlap: where word overlap is balanced."
+            "overlap: where word overlap is balanced. parts: words regressed out, halves, "
+            "spectrum, holes and frequency, on one set."
         ),
     ],
     model: Annotated[
@@ -531,9 +532,10 @@ def controls(
 ) -> None:
     """Compare with encoders that have learned nothing: random weights, and counted words."""
     with clear_errors():
+        from bertflow_lite.datasets.sts import load_sts
         from bertflow_lite.devices import find_device
         from bertflow_lite.encoders.transformer import Encoder, load_encoder
-        from bertflow_lite.experiments.controls import overlap, runs, token_weights
+        from bertflow_lite.experiments.controls import overlap, parts, runs, token_weights
         from bertflow_lite.experiments.runs import provenance
         from bertflow_lite.experiments.scoring import sts_target
 
@@ -580,6 +582,13 @@ def controls(
                 raise ValueError(f"{model!r} has no tokens to leave out; give a transformer.")
             fingerprint = encoder.fingerprint
             results = token_weights.run_influence(encoder, layers, targets[0], calibrators)
+        elif what == "parts":
+            encoder = load_encoder(model, device=device, download=download, cache=False)
+            fingerprint, pairs, others = encoder.fingerprint, targets[0].pairs, []
+            if pairs.name in ("stsb", "sick-r"):
+                others = load_sts(pairs.name, "train", download=download).sentences
+            results = parts.run_parts(encoder, layers, pairs, others, seeds=seeds)
+            settings = {"layers": layers, "intervals": "1000 resamples of pairs, aggregation all"}
         else:
             results = overlap.run_overlap(system, targets, calibrators, **options)
         if what in ("pretraining", "rarity", "overlap"):
@@ -591,8 +600,9 @@ def controls(
             device=str(find_device(device)),
             **settings,
             max_length=64,
-            fit_on="target",
+            fit_on="the different sentences of the scored split" if what == "parts" else "target",
             data={target.pairs.name: target.pairs.fingerprint for target in targets},
+            cpu_seconds=round(time.process_time()),
         )
         common.deliver("controls", how, results, store, as_json=False)
         for title, part in (results if isinstance(results, dict) else {what: results}).items():

@@ -47,7 +47,7 @@ def token_influence(
     three tokens are passed over.
     """
     sentence, token, influence = [], [], []
-    for row, ids, states in _token_states(encoder, sentences, layers):
+    for row, ids, states in token_states(encoder, sentences, layers):
         n = len(ids)
         if n < 3:
             continue
@@ -64,7 +64,7 @@ def token_influence(
     )
 
 
-def _token_states(
+def token_states(
     encoder: Encoder, sentences: Sequence[str], layers: LayersArgument
 ) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.float64]]]:
     """Give each sentence's position, tokens and their vectors, shape (n_tokens, dim)."""

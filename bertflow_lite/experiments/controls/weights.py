@@ -43,7 +43,7 @@ from bertflow_lite.measures.scores import (
     pair_cosines,
     score_similarities,
 )
-from bertflow_lite.measures.similarity import Floats, spearman
+from bertflow_lite.measures.similarity import Floats, spearman, unit_rows
 
 logger = logging.getLogger(__name__)
 EQUAL = "equal"
@@ -102,12 +102,18 @@ def encode_weightings(
     sentences: Sequence[str],
     layers: Sequence[str],
     weightings: Mapping[str, TokenWeights | None],
+    *,
+    equal_lengths: bool = False,
 ) -> dict[tuple[str, str], Floats32]:
     """Encode with several weightings from one forward pass; by label of the layers, and weights.
 
-    It gives what ``encoder.encode`` gives for each of them, and keeps nothing in the cache.
+    It gives what ``encoder.encode`` gives for each of them, and keeps nothing in the cache.  With
+    ``equal_lengths``, each token's state is divided by its length first.
     """
     if isinstance(encoder, WordVectorEncoder):
+        if equal_lengths:
+            unit = unit_rows(np.asarray(encoder.vectors, dtype=np.float64)).astype(np.float32)
+            encoder = WordVectorEncoder(unit, list(encoder.row_of), encoder.name)
         return {
             ("mean", name): encoder.encode(sentences, weights=weights)
             for name, weights in weightings.items()
@@ -124,6 +130,8 @@ def encode_weightings(
     if encoder.device.type == "cpu":
         tokens *= torch.get_num_threads()
     for rows, ids, mask, states in encoder.hidden_states(sentences, batch_tokens=tokens):
+        if equal_lengths:
+            states = tuple(torch.nn.functional.normalize(one, dim=-1) for one in states)
         for name, weights in weightings.items():
             counts = None if weights is None else weights.of(ids)
             for choice in choices:
