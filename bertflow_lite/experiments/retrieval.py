@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from tabulate import tabulate
 
-from bertflow_lite.datasets.qnli import fingerprint_with_labels, load_qnli
+from bertflow_lite.datasets.nli import fingerprint_with_labels, load_qnli
 from bertflow_lite.encoders.transformer import Encoder, load_encoder
 from bertflow_lite.experiments.runs import round_numbers
 from bertflow_lite.experiments.scoring import fit_calibrator, transform

@@ -144,11 +144,10 @@ def test_the_whole_run_on_a_few_words_and_sentences(monkeypatch) -> None:
         layers=("last",),
         calibrators=("none", "whiten", "flow"),
         n_resamples=20,
-        views=False,
     )
     json.dumps(results, allow_nan=False)
     stored = load_run("geometry", "minilm")["results"]
-    assert set(results) == set(stored) - {"views"}
+    assert set(results) == set(stored)
     assert set(results["words"]) < set(stored["words"])  # it has what no page shows, too
     assert results["words"]["table1"]["n_words"][0] == 100
     assert set(results["word_similarity"]["sets"]) == set(stored["word_similarity"]["sets"])
