@@ -86,7 +86,6 @@ def test_a_run_is_complete(run):
 def test_every_figure_of_a_run(run):
     results = run["results"]
     calibrated = results["calibrated"]["mini-sts"]["last2avg"]
-    pairs = load_sts("mini-sts")
     made = [
         figures.plot_table1({"a model": results["words"]["table1"]}),
         figures.plot_word_norms(results["words"]),
@@ -95,10 +94,6 @@ def test_every_figure_of_a_run(run):
         figures.plot_calibrated(calibrated, x="iso_score"),
         figures.plot_calibrated(calibrated, x="mean_cosine"),
         figures.plot_word_similarity(results["word_similarity"]),
-        figures.plot_sentences(results["views"], pairs.sentences),
-        figures.plot_sentences(
-            results["views"], pairs.sentences, method="pca", kinds=[*pairs.kinds] * 2
-        ),
     ]
     for figure in made:
         assert figure.data and figure.layout.title.text
@@ -110,10 +105,6 @@ def test_figures_refuse_what_they_cannot_draw(run):
     results = run["results"]
     with pytest.raises(ValueError, match="must be one of mean_cosine"):
         figures.plot_calibrated(results["calibrated"]["mini-sts"]["last2avg"], x="cosine")
-    with pytest.raises(ValueError, match="'umap' or 'pca'"):
-        figures.plot_sentences(results["views"], [], method="tsne")
-    with pytest.raises(ValueError, match="not 1 others"):
-        figures.plot_sentences(results["views"], ["one"])
 
 
 def test_means_without_the_first_token_agree_with_a_plain_loop(minilm):
