@@ -59,6 +59,12 @@ def test_at_least_ten_figures_answer_without_a_kernel() -> None:
     assert len(titles) >= 10
 
 
+@pytest.mark.parametrize("path", sorted(notebooks.BOOK.glob("[0-9]*.ipynb")), ids=lambda p: p.stem)
+def test_at_most_five_figures_of_a_chapter_need_a_click(path: Path) -> None:
+    figures = status.figures(json.loads(path.read_text(encoding="utf-8")))
+    assert sum(map(status.answers, figures)) <= 5
+
+
 @pytest.mark.parametrize(
     ("figure", "expected"),
     [
