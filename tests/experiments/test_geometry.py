@@ -130,7 +130,7 @@ def test_the_whole_run_on_a_few_words_and_sentences(monkeypatch) -> None:
     monkeypatch.setattr(geometry_runs, "FLOW_STEPS", 5)
     pairs = load_sts("mini-sts").select(range(30))
     results = geometry_runs.run_geometry(
-        "mini-bert",
+        load_encoder("mini-bert"),
         sets=[pairs],
         layers=("last",),
         calibrators=("none", "whiten", "flow"),
