@@ -144,10 +144,10 @@ def describe_sentences(
     names = [f"up to {edges[0]} words"]
     names += [f"{a + 1} to {b}" if b > a + 1 else f"{b}" for a, b in pairwise(edges)]
     names += [f"{edges[-1] + 1} and more"]
-    found = {"length": pd.Categorical.from_codes(lengths, names, ordered=True)}
+    found = {"length": pd.Categorical.from_codes(lengths, pd.Index(names), ordered=True)}
     edges, rarity = _fifths(-mean_log_frequency(texts, load_word_counts()))
     names = ["frequent", *(f"{k}" for k in range(2, len(edges) + 1)), "rare"]
-    found["rarity of words"] = pd.Categorical.from_codes(rarity, names, ordered=True)
+    found["rarity of words"] = pd.Categorical.from_codes(rarity, pd.Index(names), ordered=True)
     found["topic"] = _topics(texts)
     if pairs is not None:
         rows = np.array(different_sentences(pairs)[0]) % len(pairs)
@@ -163,7 +163,7 @@ def _fifths(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return edges, np.searchsorted(edges, values)
 
 
-def _topics(texts: Sequence[str]) -> pd.Categorical:
+def _topics(texts: Sequence[str]) -> pd.Categorical[Any]:
     """Name each sentence's topic by the three words that weigh most in it."""
     from sklearn.decomposition import NMF
     from sklearn.feature_extraction.text import TfidfVectorizer
