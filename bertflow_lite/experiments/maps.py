@@ -133,7 +133,7 @@ def _lay_out(spaces: Sequence[NDArray[Any]], random_state: int) -> list[Floats]:
 
 def describe_sentences(
     texts: Sequence[str], pairs: SentencePairs | None = None
-) -> dict[str, pd.Categorical]:
+) -> dict[str, pd.Categorical[Any]]:
     """Sort sentences in the ways that a map can be colored by: a group for each sentence.
 
     By length and by rarity of their words (each in five groups of about equal size, in order), by
