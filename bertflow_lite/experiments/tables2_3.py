@@ -329,20 +329,15 @@ class ConvergedFlow(FlowCalibrator):
     passes; the best flow is kept.  Batches are larger than the paper's, for speed.
     """
 
+    least_gain = 0.005
+    most_epochs = 30
+
     def __init__(
-        self,
-        least_gain: float = 0.005,
-        most_epochs: int = 30,
-        *,
-        batch_size: int = 256,
-        random_state: int = 0,
-        progress: bool = False,
+        self, *, batch_size: int = 256, random_state: int = 0, progress: bool = False
     ) -> None:
         super().__init__(
             epochs=0, batch_size=batch_size, random_state=random_state, progress=progress
         )
-        self.least_gain = least_gain
-        self.most_epochs = most_epochs
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to embeddings, shape (n >= 20, dim >= 2); see the class."""

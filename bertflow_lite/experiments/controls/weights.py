@@ -30,7 +30,7 @@ from bertflow_lite.encoders.token_weights import KINDS, TokenWeights
 from bertflow_lite.encoders.transformer import BATCH_TOKENS, Encoder, load_encoder
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 from bertflow_lite.experiments.controls.overlap import within_overlap, word_overlap
-from bertflow_lite.experiments.controls.runs import System, fits, to_triple
+from bertflow_lite.experiments.controls.runs import System, fits, score_seeds, to_triple
 from bertflow_lite.experiments.controls.statistics import (
     BootstrapScores,
     bootstrap_partials,
@@ -45,12 +45,7 @@ from bertflow_lite.experiments.scoring import (
     fit_calibrator,
     transform,
 )
-from bertflow_lite.measures.scores import (
-    Interval,
-    interval_ends,
-    pair_cosines,
-    score_similarities,
-)
+from bertflow_lite.measures.scores import Interval, interval_ends, pair_cosines
 from bertflow_lite.measures.similarity import Floats, cosine, spearman, unit_rows
 
 logger = logging.getLogger(__name__)
@@ -216,20 +211,11 @@ def run_weights(
         out: dict[str, Any] = {"fingerprint": ", ".join(prints), "rows": [], "differences": []}
         out["beside"] = []
         for label, systems in found.items():
+            head = {"data": pairs.name, "layers": label}
             for key, seeds in systems.items():
                 weights, _, name = key.partition(" ")
-                scores = [score_similarities(pairs, one) for one in seeds]
-                out["rows"].append(
-                    {
-                        "data": pairs.name,
-                        "layers": label,
-                        "weights": weights,
-                        "calibrator": name,
-                        "all": [round(score.all, 3) for score in scores],
-                        "wmean": [round(score.wmean, 3) for score in scores],
-                    }
-                )
-            head = {"data": pairs.name, "layers": label}
+                row = head | {"weights": weights, "calibrator": name}
+                out["rows"].append(row | score_seeds(pairs, seeds))
             out["differences"] += [head | one for one in find_differences(pairs, systems)]
             out["beside"] += [head | one for one in measure_beside(pairs, texts, systems)]
         return out
@@ -274,10 +260,7 @@ def contrasts(names: Sequence[str]) -> dict[str, dict[str, float]]:
             found[f"{weights} - flow"] = {key: 1.0, flow: -1.0}
         elif weights != EQUAL:
             found[f"{weights}, + {calibrator}"] = {key: 1.0, f"{weights} none": -1.0}
-            if calibrator != "flow":
-                found[f"{weights} {calibrator} - flow"] = {key: 1.0, flow: -1.0}
-            else:
-                found[f"{weights} flow - flow"] = {key: 1.0, flow: -1.0}
+            found[f"{weights} {calibrator} - flow"] = {key: 1.0, flow: -1.0}
     return {what: systems for what, systems in found.items() if set(systems) <= set(names)}
 
 
@@ -290,10 +273,7 @@ def find_differences(pairs: SentencePairs, systems: Systems) -> list[dict[str, A
 def _drawn(scores: BootstrapScores, contrast: Mapping[str, float]) -> dict[str, Any]:
     rows = [scores.names.index(name) for name in contrast]
     draws = np.array(list(contrast.values())) @ scores.resampled[rows]
-    return {
-        "difference": to_triple(scores.contrast(contrast)),
-        "draws": draws.round(3).tolist(),
-    }
+    return {"difference": to_triple(scores.contrast(contrast)), "draws": draws.round(3).tolist()}
 
 
 def placebo(gold: Floats, strength: float, seed: int = 0) -> Floats:
@@ -307,10 +287,8 @@ def placebo(gold: Floats, strength: float, seed: int = 0) -> Floats:
     low, high = 0.0, 100.0
     for _ in range(40):
         middle = (low + high) / 2
-        if spearman(ranks + middle * noise, gold) > strength:
-            low = middle
-        else:
-            high = middle
+        stronger = spearman(ranks + middle * noise, gold) > strength
+        low, high = (middle, high) if stronger else (low, middle)
     return np.asarray(ranks + high * noise)
 
 
@@ -365,8 +343,12 @@ def put_together(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     out: dict[str, Any] = {key: [] for key in ("rows", "differences", "beside")}
     for part in parts:
         out["rows"] += part["rows"]
-        out["differences"] += [_without_draws(one) for one in part["differences"]]
-        out["beside"] += [_plain(one) for one in part["beside"]]
+        out["differences"] += [dict(one) for one in part["differences"]]
+        for row in part["beside"]:
+            gains = {what: one["difference"] for what, one in row["gains"].items()}
+            out["beside"].append(row | {"gains": gains})
+    for row in out["differences"]:
+        del row["draws"]
     if len(parts) < 2:
         return out
     for rows in zip(*(part["differences"] for part in parts), strict=True):
@@ -388,14 +370,6 @@ def _mean(rows: Sequence[Mapping[str, Any]]) -> list[float]:
     draws: NDArray[np.float64] = np.mean([row["draws"] for row in rows], axis=0)
     low, high = interval_ends(draws)
     return to_triple(Interval(low, high, estimate, 0.95, len(draws), "all"))
-
-
-def _without_draws(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != "draws"}
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(row) | {"gains": {w: one["difference"] for w, one in row["gains"].items()}}
 
 
 SOURCES = ("+ idf", "+ natsv:1", "+ whiten")
