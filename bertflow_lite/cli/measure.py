@@ -179,7 +179,7 @@ def retrieval(
     """Search QNLI's sentences with its questions: calibrated, with BM25, in smaller vectors."""
     with clear_errors():
         from bertflow_lite.encoders.transformer import Encoder
-        from bertflow_lite.experiments import retrieval as runs
+        from bertflow_lite.experiments import search as runs
         from bertflow_lite.experiments.runs import provenance
 
         started, worked = time.perf_counter(), time.process_time()
@@ -227,7 +227,7 @@ def pmi(
     with clear_errors():
         from bertflow_lite.devices import find_device
         from bertflow_lite.experiments.pmi.probe import run_probe
-        from bertflow_lite.experiments.pmi.toy_run import run_toy
+        from bertflow_lite.experiments.pmi.toy_world import run_toy
         from bertflow_lite.experiments.runs import provenance
 
         toy = model == "toy"

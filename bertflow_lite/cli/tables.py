@@ -535,7 +535,7 @@ def controls(
         from bertflow_lite.datasets.sts import load_sts
         from bertflow_lite.devices import find_device
         from bertflow_lite.encoders.transformer import Encoder, load_encoder
-        from bertflow_lite.experiments.controls import overlap, parts, runs, token_weights
+        from bertflow_lite.experiments.controls import overlap, parts, runs, weights
         from bertflow_lite.experiments.runs import provenance
         from bertflow_lite.experiments.scoring import sts_target
 
@@ -581,7 +581,7 @@ def controls(
             if not isinstance(encoder, Encoder):
                 raise ValueError(f"{model!r} has no tokens to leave out; give a transformer.")
             fingerprint = encoder.fingerprint
-            results = token_weights.run_influence(encoder, layers, targets[0], calibrators)
+            results = weights.run_influence(encoder, layers, targets[0], calibrators)
         elif what == "parts":
             encoder = load_encoder(model, device=device, download=download, cache=False)
             fingerprint, pairs, others = encoder.fingerprint, targets[0].pairs, []

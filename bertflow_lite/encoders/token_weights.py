@@ -100,24 +100,10 @@ class TokenWeights:
         return torch.tensor(self.values, device=ids.device)[ids]
 
 
-def _idf(n: int, holding: NDArray[np.float64], _: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(np.log((1 + n) / (1 + holding)) + 1)
-
-
-def _idf_less_one(
-    n: int, holding: NDArray[np.float64], _: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    return np.asarray(np.log((1 + n) / (1 + holding)))
-
-
-def _sif(_: int, __: NDArray[np.float64], share: NDArray[np.float64]) -> NDArray[np.float64]:
-    return SIF_A / (SIF_A + share)
-
-
 KINDS: dict[str, Callable[..., NDArray[np.float64]]] = {
-    "idf": _idf,
-    "idf-1": _idf_less_one,
-    "sif": _sif,
+    "idf": lambda n, holding, _: np.log((1 + n) / (1 + holding)) + 1,
+    "idf-1": lambda n, holding, _: np.log((1 + n) / (1 + holding)),
+    "sif": lambda _, __, share: SIF_A / (SIF_A + share),
 }
 """Weights by name, each a function of n, the number of sentences; n_t, that of the sentences that
 hold token t; and p_t, its share of all tokens but the special ones.

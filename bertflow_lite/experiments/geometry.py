@@ -26,12 +26,12 @@ from bertflow_lite.datasets.word_counts import (
     load_word_counts,
     mean_log_frequency,
 )
+from bertflow_lite.encoders.models import LoadedModel
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.runs import round_numbers
 from bertflow_lite.experiments.scoring import calibrated, different_sentences, set_name
 from bertflow_lite.experiments.table1 import (
     BINS,
-    HasVocabulary,
     WordEmbeddings,
     find_neighbors,
     make_table1,
@@ -397,7 +397,7 @@ def score_words(
 
 
 def embed_words(
-    encoder: HasVocabulary, words: tuple[str, ...] | list[str]
+    encoder: Encoder | LoadedModel, words: tuple[str, ...] | list[str]
 ) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
     """Input embeddings of words, with a space before them as within a sentence.
 

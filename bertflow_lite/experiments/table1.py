@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tabulate import tabulate
 
 from bertflow_lite.datasets.word_counts import load_word_counts
+from bertflow_lite.encoders.models import LoadedModel
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.scoring import AnyEncoder, RunOptions
@@ -23,18 +24,6 @@ KS = (3, 5, 7)
 # Scores held at a time: 64 MB, whatever the vocabulary.
 _BLOCK_CELLS = 2**24
 _UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>|<\|?reserved.*")
-
-
-class HasVocabulary(Protocol):
-    """What has a model and its tokenizer: an `Encoder` or a `LoadedModel`."""
-
-    @property
-    def model(self) -> Any:
-        """A transformers model."""
-
-    @property
-    def tokenizer(self) -> Any:
-        """Its tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +43,7 @@ class WordEmbeddings:
     n_left_out: int  # rows of the matrix that are not in `vectors`
 
     @classmethod
-    def of(cls, encoder: HasVocabulary, ranked_words: Sequence[str]) -> WordEmbeddings:
+    def of(cls, encoder: Encoder | LoadedModel, ranked_words: Sequence[str]) -> WordEmbeddings:
         """Take a model's word embeddings.
 
         A word counts as one token when the tokenizer turns it, with a space before it as within a
@@ -102,10 +91,7 @@ class WordEmbeddings:
     def up_to(self, rank: int) -> WordEmbeddings:
         """Keep only words below a frequency rank; the vectors stay."""
         n = int(np.searchsorted(self.ranks, rank))
-        return WordEmbeddings(
-            self.vectors, self.tokens, self.words[:n], self.rows[:n], self.ranks[:n],
-            self.n_left_out,
-        )  # fmt: skip
+        return replace(self, words=self.words[:n], rows=self.rows[:n], ranks=self.ranks[:n])
 
 
 @dataclass(frozen=True)

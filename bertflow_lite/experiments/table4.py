@@ -18,7 +18,6 @@ from tabulate import tabulate
 
 from bertflow_lite.datasets.nli import fingerprint_with_labels, load_nli_sentences, load_qnli
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.experiments.nli_flow import NLI_FORMS, choose_sentences, fit_nli_flow
 from bertflow_lite.experiments.paper import load_paper_table
 from bertflow_lite.experiments.scoring import (
     AnyEncoder,
@@ -30,6 +29,7 @@ from bertflow_lite.experiments.scoring import (
     transform,
 )
 from bertflow_lite.experiments.spelling import lexical_similarities
+from bertflow_lite.experiments.tables2_3 import NLI_FORMS, choose_sentences, fit_nli_flow
 from bertflow_lite.measures.scores import interval_ends, pair_cosines, resample
 from bertflow_lite.measures.similarity import Floats
 

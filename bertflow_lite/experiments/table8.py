@@ -72,11 +72,8 @@ def run_table8(
     return {
         "rows": rows,
         "models": [
-            {
-                "seed": r["seed"],
-                "fingerprint": r["fingerprint"],
-                "accuracy": r["history"]["accuracy"],
-            }
+            {key: r[key] for key in ("seed", "fingerprint")}
+            | {"accuracy": r["history"]["accuracy"]}
             for r in records
         ],
         "settings": {

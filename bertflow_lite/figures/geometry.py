@@ -70,16 +70,12 @@ def plot_word_norms(words: Mapping[str, Any]) -> go.Figure:
     at = [rank + 1 for rank in shown["rank"]]
     more = {"text": shown["word"], "customdata": beside, "showlegend": False}
     draw(fig, Look("", "", PALETTE["gray"]), at, shown["norm"], hover, size=6, **more)
-    fig.data[0].marker.update(_shaded(shown["distance"], "distance<br>to 7<br>nearest"))
+    bar = {"title": {"text": "distance<br>to 7<br>nearest"}}
+    fig.data[0].marker.update(color=shown["distance"], colorscale="Cividis", colorbar=bar)
     fig.update_xaxes(type="log")
     across = "frequency rank in Wikipedia (1 = most frequent)"
     title = "Word norm against frequency: one dot a word"
     return lay_out(fig, title, across, "norm of the word embedding")
-
-
-def _shaded(values: Sequence[float], title: str) -> dict[str, Any]:
-    bar = {"title": {"text": title}}
-    return {"color": values, "colorscale": "Cividis", "colorbar": bar}
 
 
 def plot_layers(layers: Mapping[str, Sequence[Mapping[str, Any]]]) -> go.Figure:

@@ -1,4 +1,4 @@
-"""Figures of the PMI chapter: from the dicts of `toy_run` and `probe` to Plotly.
+"""Figures of the PMI chapter: from the dicts of `toy_world` and `probe` to Plotly.
 
 Every control lies inside the figure, so that it works in a static page.
 """

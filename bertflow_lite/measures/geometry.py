@@ -202,7 +202,7 @@ def iso_score(x: ArrayLike) -> float:
     rows = _rows(x, least=2)
     if rows.shape[1] < 2:
         raise ValueError("IsoScore compares directions; one column has only one.")
-    if _all_equal(rows):
+    if (rows == rows[0]).all():
         raise ValueError(f"All {len(rows)} rows are equal: there is no variance to compare.")
     variances, _ = _directions(rows, center=True)
     v = variances / variances.max()
@@ -248,10 +248,6 @@ def _rows(x: ArrayLike, *, least: int) -> Floats:
     if len(rows) < least or rows.shape[1] < 1:
         raise ValueError(f"x has shape {rows.shape}; at least {least} rows and a column needed.")
     return rows
-
-
-def _all_equal(rows: Floats) -> bool:
-    return bool((rows == rows[0]).all())
 
 
 def _directions(rows: Floats, center: bool) -> tuple[Floats, Floats]:

@@ -19,11 +19,11 @@ from bertflow_lite.cli.tables import EXPERIMENTS, find_experiment
 from bertflow_lite.encoders.models import PACKAGED_MODELS
 from bertflow_lite.experiments import table5 as baseline_table
 from bertflow_lite.experiments import tables2_3 as sts_tables
-from bertflow_lite.experiments.nli_flow import ConvergedFlow, choose_sentences, fit_nli_flow
 from bertflow_lite.experiments.runs import KeptResults, typed_command
 from bertflow_lite.experiments.scoring import Row, RunOptions, encode_set, fit_and_score, run_sts
 from bertflow_lite.experiments.table1 import run_table1
 from bertflow_lite.experiments.table8 import format_table8
+from bertflow_lite.experiments.tables2_3 import ConvergedFlow, choose_sentences, fit_nli_flow
 
 needs_glove = pytest.mark.skipif(
     PACKAGED_MODELS["glove"].path() is None, reason="glove is not installed"

@@ -15,7 +15,7 @@ from sklearn.metrics import ndcg_score
 
 import bertflow_lite as bf
 from bertflow_lite.datasets.pairs import SentencePairs
-from bertflow_lite.experiments import retrieval, search
+from bertflow_lite.experiments import search
 from bertflow_lite.experiments.search import MEASURES, search_scores
 
 
@@ -121,17 +121,17 @@ def test_bm25_prefers_the_rare_word_and_says_which_package_is_missing(monkeypatc
 def test_codes_are_signs_and_steps_of_the_sentences_ranges(monkeypatch):
     rng = np.random.default_rng(0)
     asked, searched = rng.normal(size=(5, 13)), rng.normal(size=(40, 13))
-    binary = retrieval.code_similarities(asked, searched, "binary")
+    binary = search.code_similarities(asked, searched, "binary")
     assert (binary == np.where(asked > 0, 1, -1) @ np.where(searched > 0, 1, -1).T).all()
     one, two = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (asked, searched))
     low, step = two.min(axis=0), np.ptp(two, axis=0) / 255
     codes = [np.clip(np.floor((x - low) / step), 0, 255) - 128 for x in (one, two)]
-    found = retrieval.code_similarities(asked, searched, "int8")
+    found = search.code_similarities(asked, searched, "int8")
     assert np.corrcoef(found.ravel(), (codes[0] @ codes[1].T).ravel())[0, 1] > 0.9999
-    assert retrieval.code_similarities(asked, searched, "float") == pytest.approx(one @ two.T)
+    assert search.code_similarities(asked, searched, "float") == pytest.approx(one @ two.T)
     monkeypatch.setitem(sys.modules, "sentence_transformers.util", None)
     with pytest.raises(ImportError, match=r"bertflow-lite\[search\]"):
-        retrieval.code_similarities(asked, searched, "int8")
+        search.code_similarities(asked, searched, "int8")
 
 
 def made_pairs(n=40):
@@ -156,9 +156,9 @@ def test_pairs_become_a_search():
 
 
 def test_run_on_a_few_questions(monkeypatch):
-    monkeypatch.setattr(retrieval, "load_qnli", lambda *_, **__: made_pairs())
+    monkeypatch.setattr(search, "load_qnli", lambda *_, **__: made_pairs())
     encoder = bf.load_encoder("minilm", device="cpu")
-    results = retrieval.run_retrieval(encoder, ["last", "4"], ["sn", "whiten:8"])
+    results = search.run_retrieval(encoder, ["last", "4"], ["sn", "whiten:8"])
     assert (results["n_questions"], results["n_sentences"]) == (40, 40)
     rows = {
         (row["layers"], row["weights"], row["calibrator"], row["system"]): row
@@ -178,7 +178,7 @@ def test_run_on_a_few_questions(monkeypatch):
         assert row["bytes"] == expected[row["code"]]
     kept = {(row["space"], row["code"]): row["kept"] for row in results["compression"]}
     assert kept["none", "float"] == 100 > kept["none", "binary"] > 50
-    table = retrieval.format_retrieval(results)
+    table = search.format_retrieval(results)
     assert "40 questions, 40 sentences" in table and "whiten:8" in table
 
 
@@ -187,7 +187,7 @@ def test_run_on_a_few_questions(monkeypatch):
 @pytest.mark.thorough
 def test_a_stored_run_comes_out_again(real_data):
     stored = bf.load_run("retrieval", "minilm")
-    pairs = retrieval.load_qnli("dev")
+    pairs = search.load_qnli("dev")
     task = search.search_of(pairs.select(range(stored["how"]["first"])))
     assert len(task.questions) == stored["results"]["n_questions"]
     words, reference, raw = stored["results"]["rows"][:3]

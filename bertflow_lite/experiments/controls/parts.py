@@ -23,8 +23,7 @@ from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.experiments.controls.runs import to_triple
 from bertflow_lite.experiments.controls.statistics import bootstrap_systems
-from bertflow_lite.experiments.controls.token_weights import token_states
-from bertflow_lite.experiments.controls.weights import encode_weightings
+from bertflow_lite.experiments.controls.weights import encode_weightings, token_states
 from bertflow_lite.experiments.runs import round_numbers
 from bertflow_lite.experiments.scoring import AnyEncoder, calibrated, fit_calibrator
 from bertflow_lite.measures.geometry import effective_rank, iso_score, mean_cosine, singular_values

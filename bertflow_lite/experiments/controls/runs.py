@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.encoders.models import is_random_name
 from bertflow_lite.encoders.pooling import layer_label
 from bertflow_lite.encoders.transformer import load_encoder
@@ -90,17 +91,15 @@ def encoder_scores(
     pairs_of = {target.pairs.name: target.pairs for target in targets}
     for key in by_seed[0]:
         name, layers, calibrator = key
-        scores = [score_similarities(pairs_of[name], one[key]) for one in by_seed]
-        rows.append(
-            {
-                "data": name,
-                "layers": layers,
-                "calibrator": calibrator,
-                "all": [round(score.all, 3) for score in scores],
-                "wmean": [round(score.wmean, 3) for score in scores],
-            }
-        )
+        head = {"data": name, "layers": layers, "calibrator": calibrator}
+        rows.append(head | score_seeds(pairs_of[name], [one[key] for one in by_seed]))
     return rows
+
+
+def score_seeds(pairs: SentencePairs, seeds: Sequence[Floats]) -> dict[str, Any]:
+    """Score the similarities of each seed: Spearman x 100, ``all`` and ``wmean``."""
+    scores = [score_similarities(pairs, one) for one in seeds]
+    return {how: [round(getattr(score, how), 3) for score in scores] for how in ("all", "wmean")}
 
 
 def run_words(

@@ -2,7 +2,8 @@
 
 Nothing but the weights of the mean is varied (`encoders.token_weights`), and nothing but the
 calibrator after it.  So a gain of the flow can be set beside the gain of weights alone, of one
-direction removed, and of linear whitening, on the same resampled pairs.
+direction removed, and of linear whitening, on the same resampled pairs.  The weight that a token
+really has once the mean is calibrated is found by leaving it out (`token_influence`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import lzma
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,12 @@ from numpy.typing import NDArray
 from bertflow_lite.datasets.pairs import SentencePairs
 from bertflow_lite.datasets.sts import load_sts
 from bertflow_lite.encoders.models import is_random_name
-from bertflow_lite.encoders.pooling import pool, resolve_layers
+from bertflow_lite.encoders.pooling import LayersArgument, pool, resolve_layers
 from bertflow_lite.encoders.token_weights import KINDS, TokenWeights
-from bertflow_lite.encoders.transformer import BATCH_TOKENS, load_encoder
+from bertflow_lite.encoders.transformer import BATCH_TOKENS, Encoder, load_encoder
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 from bertflow_lite.experiments.controls.overlap import within_overlap, word_overlap
-from bertflow_lite.experiments.controls.runs import System, fits, to_triple
+from bertflow_lite.experiments.controls.runs import System, fits, score_seeds, to_triple
 from bertflow_lite.experiments.controls.statistics import (
     BootstrapScores,
     bootstrap_partials,
@@ -36,14 +38,15 @@ from bertflow_lite.experiments.controls.statistics import (
 )
 from bertflow_lite.experiments.controls.words import WordCountEncoder
 from bertflow_lite.experiments.runs import Keep, no_keep
-from bertflow_lite.experiments.scoring import AnyEncoder, Floats32, fit_calibrator, transform
-from bertflow_lite.measures.scores import (
-    Interval,
-    interval_ends,
-    pair_cosines,
-    score_similarities,
+from bertflow_lite.experiments.scoring import (
+    AnyEncoder,
+    Floats32,
+    Target,
+    fit_calibrator,
+    transform,
 )
-from bertflow_lite.measures.similarity import Floats, spearman, unit_rows
+from bertflow_lite.measures.scores import Interval, interval_ends, pair_cosines
+from bertflow_lite.measures.similarity import Floats, cosine, spearman, unit_rows
 
 logger = logging.getLogger(__name__)
 EQUAL = "equal"
@@ -52,6 +55,7 @@ SEVERAL_SEEDS = (EQUAL, "idf")
 """Weights with which the flow is fitted with every seed; with the others, with the first only."""
 BESIDE = ("equal none", "equal flow", "idf none", "idf flow")
 RESAMPLES = 500
+IDF_BINS = 8
 Systems = dict[str, list[Floats]]  # by "WEIGHTS CALIBRATOR", an array for each seed
 
 
@@ -207,20 +211,11 @@ def run_weights(
         out: dict[str, Any] = {"fingerprint": ", ".join(prints), "rows": [], "differences": []}
         out["beside"] = []
         for label, systems in found.items():
+            head = {"data": pairs.name, "layers": label}
             for key, seeds in systems.items():
                 weights, _, name = key.partition(" ")
-                scores = [score_similarities(pairs, one) for one in seeds]
-                out["rows"].append(
-                    {
-                        "data": pairs.name,
-                        "layers": label,
-                        "weights": weights,
-                        "calibrator": name,
-                        "all": [round(score.all, 3) for score in scores],
-                        "wmean": [round(score.wmean, 3) for score in scores],
-                    }
-                )
-            head = {"data": pairs.name, "layers": label}
+                row = head | {"weights": weights, "calibrator": name}
+                out["rows"].append(row | score_seeds(pairs, seeds))
             out["differences"] += [head | one for one in find_differences(pairs, systems)]
             out["beside"] += [head | one for one in measure_beside(pairs, texts, systems)]
         return out
@@ -265,10 +260,7 @@ def contrasts(names: Sequence[str]) -> dict[str, dict[str, float]]:
             found[f"{weights} - flow"] = {key: 1.0, flow: -1.0}
         elif weights != EQUAL:
             found[f"{weights}, + {calibrator}"] = {key: 1.0, f"{weights} none": -1.0}
-            if calibrator != "flow":
-                found[f"{weights} {calibrator} - flow"] = {key: 1.0, flow: -1.0}
-            else:
-                found[f"{weights} flow - flow"] = {key: 1.0, flow: -1.0}
+            found[f"{weights} {calibrator} - flow"] = {key: 1.0, flow: -1.0}
     return {what: systems for what, systems in found.items() if set(systems) <= set(names)}
 
 
@@ -281,10 +273,7 @@ def find_differences(pairs: SentencePairs, systems: Systems) -> list[dict[str, A
 def _drawn(scores: BootstrapScores, contrast: Mapping[str, float]) -> dict[str, Any]:
     rows = [scores.names.index(name) for name in contrast]
     draws = np.array(list(contrast.values())) @ scores.resampled[rows]
-    return {
-        "difference": to_triple(scores.contrast(contrast)),
-        "draws": draws.round(3).tolist(),
-    }
+    return {"difference": to_triple(scores.contrast(contrast)), "draws": draws.round(3).tolist()}
 
 
 def placebo(gold: Floats, strength: float, seed: int = 0) -> Floats:
@@ -298,10 +287,8 @@ def placebo(gold: Floats, strength: float, seed: int = 0) -> Floats:
     low, high = 0.0, 100.0
     for _ in range(40):
         middle = (low + high) / 2
-        if spearman(ranks + middle * noise, gold) > strength:
-            low = middle
-        else:
-            high = middle
+        stronger = spearman(ranks + middle * noise, gold) > strength
+        low, high = (middle, high) if stronger else (low, middle)
     return np.asarray(ranks + high * noise)
 
 
@@ -356,8 +343,12 @@ def put_together(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     out: dict[str, Any] = {key: [] for key in ("rows", "differences", "beside")}
     for part in parts:
         out["rows"] += part["rows"]
-        out["differences"] += [_without_draws(one) for one in part["differences"]]
-        out["beside"] += [_plain(one) for one in part["beside"]]
+        out["differences"] += [dict(one) for one in part["differences"]]
+        for row in part["beside"]:
+            gains = {what: one["difference"] for what, one in row["gains"].items()}
+            out["beside"].append(row | {"gains": gains})
+    for row in out["differences"]:
+        del row["draws"]
     if len(parts) < 2:
         return out
     for rows in zip(*(part["differences"] for part in parts), strict=True):
@@ -381,14 +372,6 @@ def _mean(rows: Sequence[Mapping[str, Any]]) -> list[float]:
     return to_triple(Interval(low, high, estimate, 0.95, len(draws), "all"))
 
 
-def _without_draws(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != "draws"}
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(row) | {"gains": {w: one["difference"] for w, one in row["gains"].items()}}
-
-
 SOURCES = ("+ idf", "+ natsv:1", "+ whiten")
 """What a part of the flow's gain can be had from, without a flow."""
 
@@ -407,3 +390,119 @@ def find_shares(results: Mapping[str, Any], layers: str, data: str = "mean") -> 
     shares = {what: 100 * points[what] / gain for what in SOURCES}
     rest = max(0.0, 100 - max(shares.values()))
     return {"flow": gain, **shares, "only the flow": rest}
+
+
+@dataclass(frozen=True, eq=False)
+class TokenInfluence:
+    """What leaving out one token does to a sentence's vector, a row for each token."""
+
+    sentence: NDArray[np.intp]  # which sentence the token stands in; each of shape (n_tokens,)
+    token: NDArray[np.intp]  # its number in the vocabulary
+    # 1 minus the cosine of the vectors with and without it, divided by the mean of that over its
+    # sentence: 1 is a token like any other.
+    influence: NDArray[np.float64]
+
+
+def token_influence(
+    encoder: Encoder,
+    sentences: Sequence[str],
+    layers: LayersArgument,
+    transform: Callable[[NDArray[np.float32]], NDArray[Any]] | None = None,
+) -> TokenInfluence:
+    """Leave out one token of the mean at a time, and see how far the calibrated vector turns.
+
+    The hidden states stay as they are: the token is left out of the mean, not of the sentence.
+
+    ``transform`` is a fitted calibrator's; by default the mean stays raw. Sentences of fewer than
+    three tokens are passed over.
+    """
+    sentence, token, influence = [], [], []
+    for row, ids, states in token_states(encoder, sentences, layers):
+        n = len(ids)
+        if n < 3:
+            continue
+        total = states.sum(axis=0)
+        means = np.vstack([total / n, (total - states) / (n - 1)]).astype(np.float32)
+        z = means if transform is None else transform(means)
+        turned = 1 - cosine(np.broadcast_to(z[:1], z[1:].shape), z[1:])
+        if turned.mean() > 0:
+            sentence.append(np.full(n, row))
+            token.append(ids)
+            influence.append(turned / turned.mean())
+    return TokenInfluence(
+        np.concatenate(sentence), np.concatenate(token), np.concatenate(influence)
+    )
+
+
+def token_states(
+    encoder: Encoder, sentences: Sequence[str], layers: LayersArgument
+) -> Iterator[tuple[int, NDArray[np.intp], NDArray[np.float64]]]:
+    """Give each sentence's position, tokens and their vectors, shape (n_tokens, dim)."""
+    choice = resolve_layers(layers, encoder.n_layers + 1)
+    if choice.pooling != "mean":
+        raise ValueError(f"layers {choice.label!r} takes one token; give a choice that averages.")
+    for rows, ids, mask, hidden in encoder.hidden_states(sentences):
+        total: Any = sum(hidden[index].double().cpu() for index in choice.indices)
+        states = (total / len(choice.indices)).numpy()
+        for row, tokens, n, vectors in zip(
+            rows, ids.cpu().numpy(), mask.sum(dim=1), states, strict=True
+        ):
+            yield int(row), tokens[:n], vectors[:n]
+
+
+def run_influence(
+    encoder: Encoder,
+    layers: Sequence[str],
+    target: Target,
+    calibrators: Sequence[str],
+    *,
+    n_sentences: int = 300,
+) -> list[dict[str, Any]]:
+    """Measure each token's influence on the calibrated vector, against the token's rarity.
+
+    The calibrators are fitted on the target's sentences, with random state 0; ``n_sentences`` of
+    the scored ones, drawn with a fixed seed, are looked at.
+
+    Gives, for each layers and calibrator: ``rank_correlation``, Spearman x 100 between influence
+    and inverse document frequency within a sentence, averaged over sentences; ``idf``, the mean of
+    it in bins of equally many tokens, and ``influence``, the mean in each bin, where 1 is a token
+    like any other of its sentence; ``special``, that of [CLS], [SEP] and the like, which are in no
+    bin.
+    """
+    idf = encoder.token_weights(target.fitted).values.astype(np.float64)
+    texts = sorted(set(target.pairs.sentences))
+    rng = np.random.default_rng(0)
+    chosen = rng.choice(len(texts), size=min(n_sentences, len(texts)), replace=False)
+    sentences = [texts[i] for i in chosen]
+    vectors = encoder.encode(list(target.fitted), layers=list(layers))
+    special = np.array(sorted(encoder.tokenizer.all_special_ids))
+    rows = []
+    for choice in layers:
+        for name in calibrators:
+            model = fit_calibrator(name, vectors[choice], seed=0)
+            found = token_influence(
+                encoder, sentences, choice, None if model is None else model.transform
+            )
+            row: dict[str, Any] = {"data": target.pairs.name, "layers": choice, "calibrator": name}
+            rows.append(row | _summarize(found, idf, special))
+    return rows
+
+
+def _summarize(found: TokenInfluence, idf: Floats, special: Any) -> dict[str, Any]:
+    ordinary = ~np.isin(found.token, special)
+    rarity = idf[found.token]
+    by_sentence = []
+    for one in np.unique(found.sentence):
+        rows = ordinary & (found.sentence == one)
+        if len(set(rarity[rows])) > 1:
+            by_sentence.append(spearman(rarity[rows], found.influence[rows]))
+    order = np.argsort(rarity[ordinary], kind="stable")
+    bins = np.array_split(order, IDF_BINS)
+    return {
+        "rank_correlation": round(100 * float(np.mean(by_sentence)), 2),
+        "idf": [round(float(rarity[ordinary][rows].mean()), 3) for rows in bins],
+        "influence": [round(float(found.influence[ordinary][rows].mean()), 3) for rows in bins],
+        "special": round(float(found.influence[~ordinary].mean()), 3)
+        if (~ordinary).any()
+        else None,
+    }

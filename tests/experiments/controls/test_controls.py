@@ -43,7 +43,7 @@ from bertflow_lite.experiments.controls.statistics import (
     partial_spearman,
     rank_residual,
 )
-from bertflow_lite.experiments.controls.token_weights import (
+from bertflow_lite.experiments.controls.weights import (
     run_influence,
     token_influence,
 )

@@ -12,7 +12,7 @@ from scipy.spatial.distance import jensenshannon
 from scipy.special import logsumexp
 
 from bertflow_lite.calibrators.linear import Whitener
-from bertflow_lite.experiments.pmi import toy_run as pmi_toy
+from bertflow_lite.experiments.pmi import toy_world as pmi_toy
 from bertflow_lite.experiments.pmi.agreement import (
     cosines,
     frequency_direction,
