@@ -84,13 +84,14 @@ NAMES_OF_ROWS = """sentence => Array.from(document.querySelectorAll('.bd-article
     range.selectNodeContents(name);
     const line = parseFloat(getComputedStyle(name).lineHeight);
     const lines = range.getBoundingClientRect().height / line;
-    const long = lines > 2.5 && text.length < sentence ? [`takes ${lines.toFixed(1)} lines`] : [];
+    const short = text.length < sentence && !text.includes('/');
+    const long = short && lines > 2.5 ? [`takes ${lines.toFixed(1)} lines`] : [];
     table.scrollLeft = table.scrollWidth;
     const gone = table.getBoundingClientRect().left - name.getBoundingClientRect().left;
     table.scrollLeft = 0;
     return [...long, ...(gone > 2 ? ['leaves the view'] : [])].map(what => [text, what]);
   }))"""
-SENTENCE = 45  # characters, from which on a row is named by a sentence
+SENTENCE = 45  # characters, from which on a row is named by a sentence; a path may break anywhere
 
 TWO_FRAMES = "() => new Promise(d => requestAnimationFrame(() => requestAnimationFrame(d)))"
 # The theme has come, nothing moves or fades, and each figure is drawn in the width of its place.
@@ -272,7 +273,7 @@ FADED = """<main><style>p {{ color: #222 }} .dark {{ background: #333 }} .veil {
         "<div class=dark><div style='background: transparent'><p>dark on dark</p></div></div>",
         "<div class=veil><p>behind a veil</p></div>",
         "<p><code style='color: #aaa'>pale code</code></p>",
-        "<pre style='font: inherit'><span style='color: #aaa'>pale</span><span>code</span></pre>",
+        "<pre style='font: inherit; color: #222'><span style='color: #aaa'>pale</span></pre>",
         "<input aria-label='a field' value='pale' style='color: #aaa'>",
     ],
 )

@@ -154,9 +154,10 @@ def test_how_sure_quotes_the_stored_intervals() -> None:
         ("minilm", "last", "none"),
         ("glove", "mean", "none"),
         ("minilm", "4", "natsv"),
-        ("minilm", "last", "natsv"),
-        ("minilm", "4", "whiten"),
-        ("glove", "mean", "whiten"),
+        ("smollm2", "last", "natsv"),
+        ("mpnet", "9", "whiten"),
+        ("mini-bert", "last", "whiten"),
+        ("smollm2", "last", "whiten"),
     ):
         (lead,) = (
             row["flow_lead"]
