@@ -57,7 +57,7 @@ def test_the_main_line_is_no_longer_than_its_limit() -> None:
     assert sum(length.words for length in word_count.main_line().values()) <= word_count.TOTAL
 
 
-@pytest.mark.parametrize("name", word_count.main_line().keys() - {"intro"})
+@pytest.mark.parametrize("name", list(word_count.main_line())[1:])  # the opening page has none
 def test_a_chapter_states_the_minutes_that_it_takes(name: str) -> None:
     stated = word_count.STATED.search((word_count.BOOK / f"{name}.md").read_text("utf-8"))
     assert stated, f"{name} does not say '**Time:** about ... minutes to read'"
