@@ -183,7 +183,9 @@ def test_it_is_accessible_and_fits(width: int, theme: str, opened: Callable[...,
     assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
     light = picture(page)
     page.emulate_media(color_scheme="dark" if theme == "light" else "light")
-    assert picture(page) != light
+    page.wait_for_function(  # it is drawn anew when the browser has told of the change
+        "was => document.querySelector('.bertflow-map canvas').toDataURL() !== was", arg=light
+    )
 
 
 def test_thousands_of_points_are_drawn_within_a_moment(chromium: Any, tmp_path: Path) -> None:

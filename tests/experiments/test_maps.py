@@ -75,6 +75,7 @@ def test_what_cannot_be_laid_out_is_refused(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough  # the stored maps are looked at in any case
 def test_points_move_and_do_not_jump():
     pytest.importorskip("umap")
     rng = np.random.default_rng(0)

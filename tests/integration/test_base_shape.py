@@ -169,6 +169,7 @@ def test_the_command_line_takes_the_folder(
     assert rows[0]["all"] == pytest.approx(raw, abs=1e-4)
 
 
+@pytest.mark.thorough  # BERT-base's shape takes the same way
 def test_bert_large_by_shape(cache: Path, tmp_path: Path, pairs: SentencePairs) -> None:
     folder = tmp_path / "large"
     save_bert(folder, width=1024, blocks=24, heads=16)
