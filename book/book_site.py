@@ -35,7 +35,11 @@ PLAYGROUND = (
     *("random", "layers", "network", "model", "train", "points"),
     *("state", "drawing", "pictures", "playground"),
 )
-ICONS = re.compile(r'<script src="([^"]*/fontawesome\.js[^"]*)"></script>')
+# The theme's menus, and its icons: 1.5 MB.
+THEME = re.compile(
+    r'<script (?:defer )?src="'
+    r'([^"]*/(?:bootstrap|pydata-sphinx-theme|fontawesome)\.js[^"]*)"></script>'
+)
 LATER = '<script data-later="'
 PLOTLY_ADDRESS = re.compile(r"https://cdn\.plot\.ly/[\w.-]*")
 
@@ -138,15 +142,15 @@ def draw_when_near(
     app.add_js_file("figures_near.js", priority=400, **attributes)
 
 
-def bring_icons_later(app: Sphinx, error: Exception | None) -> None:
-    """Let the icons wait as well: 1.5 MB, for which the theme's own template asks, not a page."""
+def bring_theme_later(app: Sphinx, error: Exception | None) -> None:
+    """Let menus and icons wait as well, for which the theme's own template asks, not a page."""
     if error is not None or app.builder.format != "html":
         return
     for page in (Path(app.outdir) / "book").glob("*.html"):
         text = page.read_text(encoding="utf-8")
-        icons = ICONS.search(text)
-        if icons is not None and LATER in text:
-            text = text.replace(icons[0], "", 1).replace(LATER, f"{LATER}{icons[1]} ", 1)
+        found = sorted(THEME.findall(text), key=lambda address: "fontawesome" in address)
+        if found and LATER in text:
+            text = THEME.sub("", text).replace(LATER, f"{LATER}{' '.join(found)} ", 1)
             page.write_text(text, encoding="utf-8")
 
 
@@ -166,5 +170,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", copy_libraries)
     app.connect("html-page-context", prepare_page, priority=400)
     app.connect("html-page-context", draw_when_near, priority=900)  # after MathJax was added
-    app.connect("build-finished", bring_icons_later)
+    app.connect("build-finished", bring_theme_later)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

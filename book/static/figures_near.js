@@ -54,7 +54,7 @@
     return Promise.all(waiting.slice().map(draw));
   }
 
-  // Icons and formulas take a while: their libraries come once the first figure can be seen.
+  // Menus, icons and formulas take a while: their libraries come once the first figure can be seen.
   const later = document.currentScript.getAttribute("data-later").split(" ").filter(Boolean);
   function bringTheRest() {
     later.splice(0).forEach(function (address) {
