@@ -188,7 +188,7 @@ def test_it_is_accessible_and_fits(width: int, theme: str, opened: Callable[...,
     )
 
 
-def test_thousands_of_points_are_drawn_within_a_moment(chromium: Any, tmp_path: Path) -> None:
+def test_thousands_of_points_are_drawn(chromium: Any, tmp_path: Path) -> None:
     (tmp_path / "map.html").write_text(small_map(5000).page("A map"), encoding="utf-8")
     page = chromium.new_page()
     page.goto((tmp_path / "map.html").as_uri(), wait_until="load")

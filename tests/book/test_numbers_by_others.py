@@ -156,7 +156,7 @@ def test_how_sure_quotes_the_stored_intervals() -> None:
         ("minilm", "4", "natsv"),
         ("smollm2", "last", "natsv"),
         ("mpnet", "9", "whiten"),
-        ("mini-bert", "last", "whiten"),
+        ("mini-bert", "last2avg", "whiten"),
         ("smollm2", "last", "whiten"),
     ):
         (lead,) = (
