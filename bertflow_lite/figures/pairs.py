@@ -73,7 +73,8 @@ def similarity_scatter(
     fig.update_yaxes(range=[lowest - 0.05, 1.05])
     menu = switch_views(fig, {label: {"y": heights} for label, heights in y.items()})
     across, up = "gold score (0 unrelated, 5 the same)", "cosine of the two vectors"
-    return lay_out(fig, title, across, up, height=540, menu=menu)
+    # Room for axes and legend at once: where they push a margin, Plotly lays out all of it again.
+    return lay_out(fig, title, across, up, height=540, menu=menu, margin_l=66, margin_b=100)
 
 
 def cosine_histograms(groups: Mapping[str, Mapping[str, ArrayLike]], title: str = "") -> go.Figure:
