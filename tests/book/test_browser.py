@@ -275,6 +275,7 @@ FADED = """<main><style>p {{ color: #222 }} .dark {{ background: #333 }} .veil {
         "<p><code style='color: #aaa'>pale code</code></p>",
         "<pre style='font: inherit; color: #222'><span style='color: #aaa'>pale</span></pre>",
         "<input aria-label='a field' value='pale' style='color: #aaa'>",
+        "<p><a href='#' style='color: #aaa'>a pale link</a></p>",
     ],
 )
 def test_one_pale_text_among_many_is_found(odd: str, chromium: Any) -> None:
@@ -287,6 +288,23 @@ def test_one_pale_text_among_many_is_found(odd: str, chromium: Any) -> None:
         found = list(violations(page, Axe(), "main", colors=True, others=False, every=False))
         assert len(found) == 1 and "color-contrast" in found[0]
         assert found == list(violations(page, Axe(), "main", colors=True, others=False, every=True))
+    finally:
+        page.close()
+
+
+def test_one_link_that_looks_like_text_is_found_among_many(chromium: Any) -> None:
+    links = 20 * "<p>A text with <a href='#'>a link</a>.</p>"
+    alone = "<p><a href='#' class=plain>alone, so all can see that it is one</a></p>"
+    odd = "<p>A text with <a href='#' class=plain>a link</a> among its words.</p>"
+    style = "<style>p {color: #222} .plain {color: #333; text-decoration: none}</style>"
+    page = chromium.new_page()
+    try:
+        for inner, wanted in ((links, 0), (links + odd + links, 1)):
+            text = style + alone + inner + alone
+            page.set_content(f"<main><article class=bd-article>{text}</article></main>")
+            for every in (False, True):
+                found = violations(page, Axe(), "main", colors=True, others=False, every=every)
+                assert ["link-in-text-block" in one for one in found] == [True] * wanted
     finally:
         page.close()
 

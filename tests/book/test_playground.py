@@ -337,6 +337,7 @@ def playground(site: Path, chromium: Any) -> Iterator[Callable[..., Any]]:
         opened.append(page)
         page.complaints = []
         page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.route("**/plotly.min.js*", lambda route: route.abort())  # no figure is looked at here
         page.goto((site / PAGE).as_uri(), wait_until="load")
         page.add_style_tag(content="html { scroll-behavior: auto !important; }")
         in_view(page)

@@ -1,4 +1,4 @@
-"""What axe finds wrong with a page; for contrast it looks at two texts of each look."""
+"""What axe finds wrong with a page; for colors it looks at two texts of each look."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ __all__ = ["mark_looks", "violations"]
 
 MARK = "data-look"
 # Marks the first and the last text in sight of each look. A look is what contrast depends on: the
-# color, size and weight of the letters, and color, picture and opacity of all that lies behind.
+# color, size and weight of the letters, and color, picture and opacity of all that lies behind; and
+# for a link what sets it off from the text around it, if there is any.
 MARK_LOOKS = """([within, mark]) => {
   const seen = new Map(), behind = new Map();
   const below = node => {
@@ -25,6 +26,13 @@ MARK_LOOKS = """([within, mark]) => {
     }
     return behind.get(node);
   };
+  const setOff = link => {
+    if (!link) return '';
+    const around = link.parentElement, own = getComputedStyle(link);
+    const alone = around.textContent.trim() === link.textContent.trim();
+    const border = [own.borderBottomStyle, own.borderBottomWidth];
+    return [alone, own.textDecorationLine, ...border, getComputedStyle(around).color].join('|');
+  };
   document.querySelectorAll(`[${mark}]`).forEach(node => node.removeAttribute(mark));
   for (const node of document.querySelector(within).querySelectorAll('*')) {
     const text = node.matches('input, textarea, select, button')
@@ -32,16 +40,23 @@ MARK_LOOKS = """([within, mark]) => {
     if (!text || node.matches('script, style, noscript') || !node.checkVisibility()) continue;
     const {color, fill, fontSize, fontWeight, textShadow} = getComputedStyle(node);
     const letters = [color, node.closest('svg') ? fill : '', fontSize, fontWeight, textShadow];
-    const look = letters.join('|') + below(node);
+    const link = node.closest('a[href]');
+    const look = letters.join('|') + below(node) + setOff(link);
     seen.set(look, [(seen.get(look) || [node])[0], node]);
   }
-  for (const ends of seen.values()) for (const node of ends) node.setAttribute(mark, '');
+  for (const node of [...seen.values()].flat()) {
+    node.setAttribute(mark, '');
+    node.closest('a[href]')?.setAttribute(mark, '');
+  }
   return seen.size;
 }"""
 
 # Its time goes with the number of nodes, most of which it has nothing to say about: the shapes of a
 # figure, the colored words of code, formulas as they are drawn. They are taken out for its visit.
 DULL = ".plotly-graph-div svg :is(path, rect, circle, line, image, defs), pre span, mjx-math"
+# What lies behind a text does not change with these, in whose places nothing is marked.
+BESIDE = ".bd-article :is(p, li, dt, dd, tr, pre, svg, mjx-container)"
+COLORS = ["color-contrast", "link-in-text-block"]
 TAKE_OUT = """([dull, mark]) => {
   const keep = `[${mark}]`;
   window.takenOut = Array.from(document.querySelectorAll(dull))
@@ -78,32 +93,33 @@ def violations(
     within : str
         Selector of the part.
     colors : bool
-        Look at the contrast of texts.
+        Look at the contrast of texts, and at what sets links off from the text around them.
     others : bool
         Look at all other rules.
     every : bool
-        Look at the contrast of every text, not only at two of each look, and at dull parts, too.
+        Look at the colors of every text, not only of two of each look, and at dull parts, too.
     alike : str
         Selector of what need not be looked at even then.
     """
-    runs: list[tuple[Any, dict[str, Any]]] = []
+    runs: list[tuple[Any, dict[str, Any], str]] = []
+    dull = ", ".join(filter(None, [DULL, alike]))
     if colors:
         place: Any = {"include": [[within]]} | ({"exclude": [[alike]]} if alike else {})
         if not every:
             assert mark_looks(page, within), "no text is in sight"
             place = {"include": [[f"{within} [{MARK}]"]]}
-        runs.append((place, {"runOnly": ["color-contrast"]}))
+        runs.append((place, {"runOnly": COLORS}, f"{dull}, {BESIDE}"))
     if others:
-        runs.append((within, {"rules": {"color-contrast": {"enabled": False}}}))
-    if not every:
-        page.evaluate(TAKE_OUT, [f"{DULL}, {alike}" if alike else DULL, MARK])
+        runs.append((within, {"rules": {name: {"enabled": False} for name in COLORS}}, dull))
     found: list[dict[str, Any]] = []
-    for place, rules in runs:
+    for place, rules, left_out in runs:
+        if not every:
+            page.evaluate(TAKE_OUT, [left_out, MARK])
         # A page in a file may not fetch its style sheets again, so axe must not try.
         options = {"resultTypes": ["violations"], "preload": False, **rules}
         found += axe.run(page, context=place, options=options).response["violations"]
-    if not every:
-        page.evaluate(PUT_BACK)
+        if not every:
+            page.evaluate(PUT_BACK)
     for rule in found:
         if rule["impact"] in ("serious", "critical"):
             yield from (f"axe, {rule['id']}: {node['html'][:200]}" for node in rule["nodes"])
