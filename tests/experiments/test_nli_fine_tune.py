@@ -154,6 +154,7 @@ def test_stopped_and_resumed_is_undisturbed(
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
+@pytest.mark.thorough
 def test_killed_and_resumed(tiny_bert_folder: Path, tmp_path: Path) -> None:
     """Kill the process outright: the same call goes on from the last whole checkpoint."""
     script = (
