@@ -89,6 +89,14 @@ def static(result: Result) -> str:
     return table(head, rows) + "\n\n" + machine(result)
 
 
+def query(result: Result) -> str:
+    rows = [
+        [row["name"], f"{row['cpu_milliseconds']:.2f}", f"{row['ratio']:.2f}"]
+        for row in result["rows"]
+    ]
+    return table(["step", "CPU ms", "times encoding"], rows) + "\n\n" + machine(result)
+
+
 def memory(result: Result) -> str:
     rows = [
         [
@@ -174,6 +182,7 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "flow": flow,
     "encode": encode,
     "static": static,
+    "query": query,
     "memory": memory,
     "mapped": mapped,
     "pretraining": pretraining,

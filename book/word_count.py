@@ -1,8 +1,8 @@
 """Count the words that a reader of each chapter reads before the exercises, and the time they take.
 
 Prose counts: paragraphs, lists, boxes, tables and headings, up to the heading "Exercises". Code,
-formulas, what code printed and the descriptions of figures do not, and neither does the box "In
-this chapter". A minute is 200 words, or one figure.
+formulas, what code printed and the descriptions of figures do not. A minute is 200 words, or one
+figure.
 
     python book/word_count.py          print the table
     python book/word_count.py --write  and bring the times at the heads of the chapters in step
@@ -39,7 +39,6 @@ LIMITS = {"14_watching": 2500}  # ... and in these
 NOT_PROSE = [
     re.compile(r"\A---\n.*?\n---\n", re.S),  # front matter
     re.compile(r"^(`{3,}).*?^\1\s*$", re.S | re.M),  # code
-    re.compile(r":::\{admonition\} In this chapter\n.*?\n:::\n", re.S),
     re.compile(r"<!--.*?-->|<[^>\n]+>", re.S),
     re.compile(r"\$\$.*?\$\$", re.S),
     re.compile(r"^:{3,}(?:\{\w[\w-]*\})?|^:[\w-]+:.*$", re.M),  # fences and options, not titles

@@ -15,7 +15,7 @@ title: not prose
 :::{admonition} In this chapter
 :class: tip
 
-Not counted.
+Counted.
 :::
 
 :::{admonition} Guess first
@@ -41,7 +41,7 @@ Not counted either.
 def test_prose_is_counted_and_nothing_else() -> None:
     found = re.findall(word_count.WORD, word_count.prose_before_exercises(TEXT))
     assert " ".join(found) == (
-        "A title of five words Guess first Is thing one word and is thing "
+        "A title of five words In this chapter Counted Guess first Is thing one word and is thing "
         "two heads 1,379 it's a link"
     )
     assert word_count.words(TEXT) == len(found)
