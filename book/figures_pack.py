@@ -4,7 +4,8 @@
 
 A figure is drawn from what its notebook has stored, in a headless Chromium, with the Plotly that
 is installed; nothing is run again. `05_flows-03.svg` is the third figure of chapter 5. A figure
-with a menu or a slider is shown as it opens. Figures that need WebGL become PNG.
+with a menu or a slider is shown as it opens. Figures that need WebGL become PNG, and so do the
+maps of sentences, one file for each of their spaces: `06_bert_flow-map-5.png`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ FIGURE = "application/vnd.plotly.v1+json"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WIDTH, HEIGHT = 900, 420
 LICENSE_LINE = "From “BERT-flow, from the ground up”, CC BY 4.0 (see LICENSE)."
+MAP = '<div class="bertflow-map"'
+ONLY_THE_MAP = ".bertflow-map :is(.tools:not(.legend), .near) { display: none !important; }"
 DRAW = """async ({figure, format, width, height}) => {
   figure.layout = {...figure.layout, paper_bgcolor: "#FFFFFF", autosize: false, width, height};
   figure.layout.font = {...figure.layout.font, color: "#1F2328"};
@@ -127,6 +130,32 @@ def write_figures(folder: Path, notebooks: Sequence[Path], browser: Any) -> list
     return entries
 
 
+def write_maps(folder: Path, notebooks: Sequence[Path], browser: Any) -> list[Entry]:
+    """Take a picture of each space of the maps that some notebooks have stored."""
+    entries = []
+    for notebook in notebooks:
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        stored = (output.get("data", {}) for cell in cells for output in cell.get("outputs", []))
+        found = ("".join(data.get("text/html", "")) for data in stored)
+        number = 0
+        for text in (one for one in found if one.startswith(MAP)):
+            size = {"width": WIDTH, "height": 800}
+            page = browser.new_page(viewport=size, device_scale_factor=2, reduced_motion="reduce")
+            page.set_content(f"<!doctype html><style>{ONLY_THE_MAP}</style>{text}")
+            element = page.locator(".bertflow-map")
+            page.wait_for_function("() => document.querySelector('.bertflow-map').explorer")
+            for step, name in enumerate(element.locator(".step").all_text_contents()):
+                number += 1
+                page.evaluate("k => document.querySelectorAll('.step')[k].click()", step)
+                file = f"{notebook.stem}-map-{number}.png"
+                element.screenshot(path=folder / file)
+                entries.append(
+                    Entry(file, f"Map: {name}", str(element.get_attribute("aria-label")))
+                )
+            page.close()
+    return entries
+
+
 def _bytes_of(address: str) -> bytes:
     """Return what an address that starts with `data:` holds."""
     from urllib.parse import unquote_to_bytes
@@ -175,6 +204,7 @@ def write(folder: Path, notebooks: Sequence[Path], browser: Any) -> list[Entry]:
     for old in [*folder.glob("*.svg"), *folder.glob("*.png")]:
         old.unlink()
     entries = write_drawings(folder) + write_figures(folder, notebooks, browser)
+    entries += write_maps(folder, notebooks, browser)
     (folder / "index.html").write_text(index(entries), encoding="utf-8")
     shutil.copyfile(BOOK / "LICENSE", folder / "LICENSE")
     return entries

@@ -130,3 +130,14 @@ def test_the_pack_holds_drawings_and_figures_with_titles(tmp_path: Path, chromiu
             words = "".join("".join(text.itertext()) for text in drawn.iter(f"{SVG}text"))
             assert entry.title.split()[0] in words, entry.file
     assert (tmp_path / "LICENSE").read_text("utf-8").startswith("Attribution 4.0")
+
+
+def test_the_pack_holds_each_space_of_a_map(tmp_path: Path, chromium: object) -> None:
+    notebook = notebooks.BOOK / "06_bert_flow.ipynb"
+    entries = figures_pack.write_maps(tmp_path, [notebook], chromium)
+    names = ["raw", "weights (idf)", "SN", "whitening", "flow"]
+    assert [entry.title for entry in entries] == [f"Map: {name}" for name in names]
+    pictures = {(tmp_path / entry.file).read_bytes() for entry in entries}
+    assert len(pictures) == len(names)  # dots have moved
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures)
+    assert all("map by UMAP" in entry.alt for entry in entries)
