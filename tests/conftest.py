@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import logging
 import os
 import shlex
@@ -20,6 +22,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import hypothesis
 import pytest
 
+from bertflow_lite.encoders import sentence_encoder, word_vectors
 from bertflow_lite.encoders.models import LoadedModel, load_model
 from bertflow_lite.encoders.pooling import LayerChoice, resolve_layers
 from bertflow_lite.encoders.transformer import Encoder
@@ -29,6 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 
 ROOT = Path(__file__).resolve().parents[1]
 _BESIDE = ROOT.parent / "shared" / "data" / "senteval"
+
+LARGE = 1_200_000_000  # bytes of a process
 
 # The words that the tiny models know.
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "tree", "red", "blue", "one", "two"]
@@ -167,6 +172,19 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BERTFLOW_CACHE", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _give_memory_back() -> Iterator[None]:
+    """Let go of models after a file whose process has grown large: others run, too."""
+    yield
+    statm = Path("/proc/self/statm")
+    if statm.exists() and int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > LARGE:
+        sentence_encoder._load.cache_clear()
+        word_vectors.load_glove.cache_clear()
+        gc.collect()
+        with contextlib.suppress(AttributeError):  # a C library that has its own ways
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture

@@ -6,11 +6,13 @@ import copy
 import multiprocessing
 import os
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import joblib
 import pytest
+from joblib.externals.loky import get_reusable_executor
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.pipeline import make_pipeline
 
@@ -20,6 +22,13 @@ from bertflow_lite.encoders.transformer import Encoder
 
 SENTENCES = ["the cat sat", "a dog ran on the mat .", "red", "it is not blue"]
 CHOICES: list[Any] = ["last2avg", "first-last", 1, "cls"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_idle_processes() -> Iterator[None]:
+    """joblib keeps its processes for minutes, with all that they have imported."""
+    yield
+    get_reusable_executor().shutdown(wait=True)
 
 
 @pytest.fixture
