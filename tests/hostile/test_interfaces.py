@@ -324,7 +324,8 @@ def test_ctrl_c_at_any_time_is_code_130_and_leaves_no_output(
     kind, code = pipe.recv()
     child.join(children.PATIENCE)
     finished = (place / "v.npy").exists()
-    assert (kind, code) == ("answer", 0 if finished else 130)
+    # It may come when the file stands already, and before the answer is given.
+    assert kind == "answer" and code in ((0, 130) if finished else (130,))
     assert not list(place.glob(".v.npy*"))
     if finished:
         assert np.load(place / "v.npy").shape[1] == 16

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 __all__ = ["mark_looks", "violations"]
@@ -10,8 +10,8 @@ __all__ = ["mark_looks", "violations"]
 MARK = "data-look"
 # Marks the first and the last text in sight of each look. A look is what contrast depends on: the
 # color, size and weight of the letters, and color, picture and opacity of all that lies behind; and
-# for a link what sets it off from the text around it, if there is any.
-MARK_LOOKS = """([within, mark]) => {
+# for a link what sets it off from the text around it, if there is any. Known looks are not marked.
+MARK_LOOKS = """([within, mark, known]) => {
   const seen = new Map(), behind = new Map();
   const below = node => {
     if (!node) return '';
@@ -44,11 +44,12 @@ MARK_LOOKS = """([within, mark]) => {
     const look = letters.join('|') + below(node) + setOff(link);
     seen.set(look, [(seen.get(look) || [node])[0], node]);
   }
+  known.forEach(look => seen.has(look) && seen.set(look, []));
   for (const node of [...seen.values()].flat()) {
     node.setAttribute(mark, '');
     node.closest('a[href]')?.setAttribute(mark, '');
   }
-  return seen.size;
+  return [...seen.keys()];
 }"""
 
 # Its time goes with the number of nodes, most of which it has nothing to say about: the shapes of a
@@ -69,9 +70,9 @@ PUT_BACK = """() => {
 }"""
 
 
-def mark_looks(page: Any, within: str = "body") -> int:
-    """Mark the first and the last text of each look; return how many looks there are."""
-    return int(page.evaluate(MARK_LOOKS, [within, MARK]))
+def mark_looks(page: Any, within: str = "body", known: Iterable[str] = ()) -> set[str]:
+    """Mark the first and the last text of each look that is not known; return all looks."""
+    return set(page.evaluate(MARK_LOOKS, [within, MARK, list(known)]))
 
 
 def violations(
@@ -83,6 +84,7 @@ def violations(
     others: bool,
     every: bool,
     alike: str = "",
+    known: set[str] | None = None,
 ) -> Iterator[str]:
     """Yield in words what axe calls serious or critical in a part of a page.
 
@@ -100,15 +102,22 @@ def violations(
         Look at the colors of every text, not only of two of each look, and at dull parts, too.
     alike : str
         Selector of what need not be looked at even then.
+    known : set of str, optional
+        Looks that were found good on other pages, not looked at again; those found good are added.
     """
+    known = set() if known is None else known
+    fresh: set[str] = set()
     runs: list[tuple[Any, dict[str, Any], str]] = []
     dull = ", ".join(filter(None, [DULL, alike]))
     if colors:
         place: Any = {"include": [[within]]} | ({"exclude": [[alike]]} if alike else {})
         if not every:
-            assert mark_looks(page, within), "no text is in sight"
+            looks = mark_looks(page, within, known)
+            assert looks, "no text is in sight"
+            fresh = looks - known
             place = {"include": [[f"{within} [{MARK}]"]]}
-        runs.append((place, {"runOnly": COLORS}, f"{dull}, {BESIDE}"))
+        if every or fresh:
+            runs.append((place, {"runOnly": COLORS}, f"{dull}, {BESIDE}"))
     if others:
         runs.append((within, {"rules": {name: {"enabled": False} for name in COLORS}}, dull))
     found: list[dict[str, Any]] = []
@@ -120,6 +129,8 @@ def violations(
         found += axe.run(page, context=place, options=options).response["violations"]
         if not every:
             page.evaluate(PUT_BACK)
+    if not any(rule["id"] in COLORS for rule in found):
+        known |= fresh
     for rule in found:
         if rule["impact"] in ("serious", "critical"):
             yield from (f"axe, {rule['id']}: {node['html'][:200]}" for node in rule["nodes"])
