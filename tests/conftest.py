@@ -241,7 +241,8 @@ def log_levels() -> Iterator[None]:
     before = {logger.name: logger.level for logger in ours()}
     yield
     for logger in ours():
-        logger.setLevel(before.get(logger.name, logging.NOTSET))
+        if logger.level != (level := before.get(logger.name, logging.NOTSET)):
+            logger.setLevel(level)  # which empties the memory of every logger there is
 
 
 @pytest.fixture
