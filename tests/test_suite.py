@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -39,9 +37,9 @@ def test_a_worker_has_one_thread() -> None:
     assert torch.get_num_threads() == 1
 
 
-def test_long_files_and_those_that_are_spread_exist() -> None:
-    code = "import conftest as c; print(*c.SPREAD, *c.LONG_FIRST)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT / "tests", capture_output=True, text=True, check=True
-    )
-    assert [name for name in done.stdout.split() if not (ROOT / name).is_file()] == []
+def test_long_files_and_those_that_are_spread_exist(pytestconfig: pytest.Config) -> None:
+    ours = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
+    assert ours is not None
+    named = [*ours.SPREAD, *ours.LONG_FIRST]
+    assert named
+    assert [name for name in named if not (ROOT / name).is_file()] == []

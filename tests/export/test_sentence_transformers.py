@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fresh_process import forget_models, remember_models
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.pipeline import make_pipeline
 
@@ -55,8 +55,11 @@ def reload(model: SentenceTransformer, folder: Path, **options: Any) -> Sentence
     return SentenceTransformer(os.fspath(folder), device="cpu", **options)
 
 
-@pytest.mark.parametrize("name", CALIBRATORS)
-@pytest.mark.parametrize("layers", ["first-last", 1])
+# Layers are chosen before there is anything to calibrate: one choice will do for all calibrators.
+@pytest.mark.parametrize(
+    ("layers", "name"),
+    [*(("first-last", name) for name in CALIBRATORS), (1, "none"), (1, "flow")],
+)
 def test_the_vectors_are_those_of_our_pipeline(
     tiny_bert: Encoder, sentences, tmp_path, layers, name
 ):
@@ -101,30 +104,6 @@ def test_dimensions_without_spread_pass_through(tiny_bert: Encoder, sentences, n
 
 
 # ------------------------------------------------------------------------------- saved and loaded
-
-
-def test_a_portable_model_loads_where_this_package_is_not(tiny_bert: Encoder, sentences, tmp_path):
-    raw = tiny_bert.encode(sentences, "first-last")
-    flow = fit("flow", raw)
-    to_sentence_transformer(tiny_bert, "first-last", flow).save(os.fspath(tmp_path / "model"))
-    code = """
-import pickle, sys
-import numpy as np, torch
-sys.modules["bertflow_lite"] = None               # importing it fails from here on
-def refuse(*args, **kwargs): raise AssertionError("unpickled something")
-torch.load = refuse
-from sentence_transformers import SentenceTransformer
-model = SentenceTransformer(sys.argv[1], device="cpu")
-np.save(sys.argv[2], model.encode(eval(sys.argv[3])), allow_pickle=False)
-"""
-    out = tmp_path / "vectors.npy"
-    subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "model", out, repr(sentences)],
-        check=True,
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},
-        cwd=tmp_path,
-    )
-    assert_allclose(np.load(out), flow.transform(raw), rtol=0, atol=1e-5)
 
 
 def test_a_saved_model_holds_no_pickle_and_no_path(
@@ -176,9 +155,10 @@ def test_where_a_last_norm_comes_between_workers_are_refused(tiny_llama: Encoder
     assert len(to_sentence_transformer(tiny_llama, "last", workers=True)) == 2
 
 
-def test_other_processes_give_the_same_vectors(
+def test_what_was_pickled_gives_the_same_vectors_where_no_model_was_made(
     tiny_bert: Encoder, tiny_llama: Encoder, sentences, tmp_path
 ):
+    """A real process of its own takes some of them in tests/integration/test_workers.py."""
     from joblib.externals.loky.backend.reduction import dumps as dumps_by_loky
 
     texts = [text for text in sentences if text]
@@ -191,30 +171,18 @@ def test_other_processes_give_the_same_vectors(
     loaded = reload(to_sentence_transformer(tiny_bert, "last2avg", workers=True), tmp_path / "m")
     loaded.encode(texts)
     copies["saved-bert"] = pickle.dumps(loaded)
-    for name, copy in copies.items():
-        (tmp_path / f"{name}.pickle").write_bytes(copy)
-    code = """
-import pathlib, pickle, sys
-import numpy as np
-for path in pathlib.Path(sys.argv[1]).glob("*.pickle"):
-    model = pickle.loads(path.read_bytes())
-    np.save(path.with_suffix(".npy"), model.encode(eval(sys.argv[2])), allow_pickle=False)
-"""
-    subprocess.run([sys.executable, "-c", code, tmp_path, repr(texts)], check=True)
-    for name in copies:
-        encoder = tiny_llama if name.endswith("llama") else tiny_bert
-        found = np.load(tmp_path / f"{name}.npy")
-        assert_allclose(found, encoder.encode(texts, "last2avg"), rtol=0, atol=2e-5)
-
-
-def test_a_pool_of_sentence_transformers_gives_the_same_vectors(tiny_bert: Encoder, sentences):
-    model = to_sentence_transformer(tiny_bert, "last2avg")
-    pool = model.start_multi_process_pool(["cpu"])
+    expected = {
+        "bert": tiny_bert.encode(texts, "last2avg"), "llama": tiny_llama.encode(texts, "last2avg"),
+    }  # fmt: skip
+    known = forget_models()
     try:
-        found = model.encode(sentences, pool=pool, chunk_size=9)
+        for name, copy in copies.items():
+            forget_models()
+            found = pickle.loads(copy).encode(texts)
+            kind = name.partition("-")[2]
+            assert_allclose(found, expected[kind], rtol=0, atol=2e-5, err_msg=name)
     finally:
-        model.stop_multi_process_pool(pool)
-    assert_allclose(found, tiny_bert.encode(sentences, "last2avg"), rtol=0, atol=1e-5)
+        remember_models(known)
 
 
 # -------------------------------------------------------------------------- types and devices
@@ -322,18 +290,28 @@ def test_minilm_with_a_flow(minilm: LoadedModel, tmp_path):
     assert_allclose(again.encode(pairs.sentences), flow.transform(raw), rtol=0, atol=1e-5)
 
 
+@pytest.fixture(scope="module")
+def smollm2() -> tuple[np.ndarray, torch.Tensor]:
+    """Give the vectors of SmolLM2, ours and those of the exported model."""
+    sentences = load_sts("mini-sts").select(range(20)).sentences
+    encoder = Encoder(load_model("smollm2", device="cpu"))
+    model = to_sentence_transformer(encoder, "last2avg")
+    return encoder.encode(sentences, "last2avg"), model.encode(sentences, convert_to_tensor=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [None, 32])
-def test_smollm2_whitened(width):
+def test_smollm2_whitened(smollm2: tuple[np.ndarray, torch.Tensor], width: int | None):
     # The mean of its vectors is three times as long as they are spread: hard on float32.
-    pairs = load_sts("mini-sts").select(range(40))
-    encoder = Encoder(load_model("smollm2", device="cpu"))
-    raw = encoder.encode(pairs.sentences, "last2avg")
+    raw, exported = smollm2
     whitener = Whitener(width).fit(raw)
     ours = whitener.transform(raw)
-    model = to_sentence_transformer(encoder, "last2avg", whitener)
+    features: dict[str, Any] = {"sentence_embedding": exported}
+    for module in dense_modules(whitener):  # as a calibrator is appended to any model
+        features = module(features)
     # The encoder's own rounding, which differs with the batch, is all that is left.
-    assert_allclose(model.encode(pairs.sentences), ours, rtol=0, atol=1e-5 * np.abs(ours).max())
+    found = features["sentence_embedding"]
+    assert_allclose(found, ours, rtol=0, atol=1e-5 * np.abs(ours).max())
 
 
 # ------------------------------------------------------- what is known of the calibrator

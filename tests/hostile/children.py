@@ -1,83 +1,27 @@
-"""What hostile cases do in a process of its own, to be limited, interrupted or killed there.
-
-A fork server imports the slow libraries once; each child is then there in no time.
-"""
+"""What hostile cases do in a process of its own, to be limited, interrupted or killed there."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import resource
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from fork_server import CONTEXT, PATIENCE, answer, call, kill_all, start, stop
 
 import bertflow_lite as bf
 from bertflow_lite.encoders.cache import EmbeddingCache
 from bertflow_lite.files import replacing
 
+__all__ = ["CONTEXT", "PATIENCE", "answer", "call", "kill_all", "start", "stop"]
+
 NOBODY = 65534
-PATIENCE = 600  # seconds, only to end what hangs: a busy machine is no failure
-CONTEXT = multiprocessing.get_context("forkserver")
-# By name, not this module: the server does not know where it lies.
-PRELOAD = [
-    "bertflow_lite.cli",
-    "bertflow_lite.figures.plots",
-    "transformers.models.bert.modeling_bert",
-]
-PRELOAD += [f"bertflow_lite.{name}" for name in ("export.pipeline", "encoders.transformer")]
-CONTEXT.set_forkserver_preload(PRELOAD)
-_STARTED: list[Any] = []
-
-
-def start(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Connection]:
-    """Start a child; its end of the pipe is the function's first argument."""
-    ours, theirs = CONTEXT.Pipe()
-    child = CONTEXT.Process(target=_run, args=(theirs, function, arguments), daemon=True)
-    child.start()
-    _STARTED.append(child)
-    theirs.close()
-    return child, ours
-
-
-def kill_all() -> None:
-    """Kill the children that are left: of a test that failed, they would slow all others."""
-    while _STARTED:
-        child = _STARTED.pop()
-        if child.is_alive():
-            child.kill()
-            child.join(PATIENCE)
-
-
-def call(function: Callable[..., Any], *arguments: Any, seconds: float = PATIENCE) -> Any:
-    """Call a function in a child and give what it returns, or raise what it raises."""
-    child, pipe = start(function, *arguments)
-    try:
-        assert pipe.poll(seconds), f"the child did not answer within {seconds} s"
-        kind, value = pipe.recv()
-    finally:
-        child.join(seconds)
-    if kind == "error":
-        raise value
-    return value
-
-
-def _run(pipe: Connection, function: Callable[..., Any], arguments: Any) -> None:
-    torch.set_num_threads(1)
-    try:
-        answer = ("answer", function(pipe, *arguments))
-    except Exception as error:
-        error.add_note(traceback.format_exc())
-        answer = ("error", error)
-    pipe.send(answer)
 
 
 def embeddings(rows: int = 200, dim: int = 8) -> Any:
@@ -212,12 +156,18 @@ def run_command(
     out: Connection | None,
     encoding: str,
 ) -> int:
-    """Run a command with real streams: errors to ``stderr`` in the folder, output to ``out``."""
+    """Run a command with real streams: errors to ``stderr`` in the folder, output to ``out``.
+
+    A file ``stdin`` in the folder is what a user would type.
+    """
     os.chdir(folder)
     os.environ["BERTFLOW_CACHE"] = str(cache)
     os.environ.pop("BERTFLOW_DATA", None)
     errors = os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(errors, 2)
+    if (folder / "stdin").exists():
+        os.dup2(os.open(folder / "stdin", os.O_RDONLY), 0)
+        sys.stdin = sys.__stdin__ = open(0, encoding=encoding, closefd=False)  # noqa: SIM115
     output = os.open(folder / "stdout", os.O_WRONLY | os.O_CREAT) if out is None else out.fileno()
     os.dup2(output, 1)
     sys.stdout = sys.__stdout__ = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115

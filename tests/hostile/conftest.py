@@ -23,6 +23,15 @@ def no_child_is_left() -> Iterator[None]:
     children.kill_all()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Stop the server of the children after the last of these tests: it holds all libraries."""
+    if nextitem is None or HERE not in nextitem.path.parents:
+        import children
+
+        children.stop()
+
+
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give an empty current folder, a cache of its own, and no data."""

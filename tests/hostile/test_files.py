@@ -131,7 +131,7 @@ def test_two_processes_save_one_calibrator(tmp_path: Path) -> None:
     writers = [children.start(children.save_for_ever, path) for _ in range(2)]
     for _, pipe in writers:
         assert pipe.poll(children.PATIENCE) and pipe.recv() == "begun"
-    for _ in range(500):
+    for _ in range(150):
         bf.load(path)
     for child, _ in writers:
         assert child.is_alive()  # neither met an error

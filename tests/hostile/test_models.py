@@ -6,12 +6,11 @@ import ast
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import children
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -108,19 +107,16 @@ def test_what_transformers_knows_is_loaded_without_the_code(
 def test_the_command_line_asks_nothing_and_does_not_wait(armed, workplace):
     folder, mark = armed(UNKNOWN, WORDS)
     (workplace / "s.txt").write_text("the cat sat\n")
-    command = [sys.executable, "-m", "bertflow_lite", "encode", "s.txt", "--model", str(folder)]
-    done = subprocess.run(
-        [*command, "--out", "x.npy"],
-        cwd=workplace,
-        input="y\n" * 100,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": os.fspath(PACKAGE.parent)},
-    )
-    assert done.returncode == 1 and not mark.exists() and not (workplace / "x.npy").exists()
-    assert done.stdout == "" and "code_of_mine.py" in done.stderr
-    assert "[y/N]" not in done.stderr
+    (workplace / "stdin").write_text("y\n" * 100)
+    command = ["encode", "s.txt", "--model", str(folder), "--out", "x.npy"]
+    cache = workplace / "cache"
+    child, pipe = children.start(children.run_command, command, workplace, cache, None, "utf-8")
+    assert pipe.poll(children.PATIENCE) and pipe.recv() == "begun"
+    assert children.answer(child, pipe) == 1
+    said = (workplace / "stderr").read_text()
+    assert not mark.exists() and not (workplace / "x.npy").exists()
+    assert (workplace / "stdout").read_text() == "" and "code_of_mine.py" in said
+    assert "[y/N]" not in said
 
 
 # -------------------------------------------------------------------------- other kinds of folders

@@ -102,7 +102,7 @@ def hang_up(request: BaseHTTPRequestHandler) -> None:
 
 
 def say_nothing(request: BaseHTTPRequestHandler) -> None:
-    request.connection.settimeout(3)  # some parts of the client have more patience than that
+    request.connection.settimeout(1)  # some parts of the client have more patience than that
     with contextlib.suppress(TimeoutError):
         request.connection.recv(1)  # ends where the client hangs up
 

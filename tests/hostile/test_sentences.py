@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from refusal import helps, must, refuses
 
 from bertflow_lite.datasets.own_files import read_sentences
-from bertflow_lite.encoders.models import LoadedModel
+from bertflow_lite.encoders.models import LoadedModel, load_model
 from bertflow_lite.encoders.transformer import Encoder
 from bertflow_lite.encoders.word_vectors import WordVectorEncoder
 
@@ -23,10 +23,18 @@ WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "it", "is", "not",
 VECTORS = np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype(np.float32)
 
 
+@pytest.fixture(scope="module")
+def loaded(tiny_bert_folder: Path, tiny_llama_folder: Path) -> dict[str, LoadedModel]:
+    """Load the tiny models once; each test gets an encoder of its own, with an empty cache."""
+    folders = {"bert": tiny_bert_folder, "causal": tiny_llama_folder}
+    return {name: load_model(folder, device="cpu") for name, folder in folders.items()}
+
+
 @pytest.fixture(params=["bert", "causal", "word-vectors"])
-def encoder(request: pytest.FixtureRequest, tiny_bert: Encoder, tiny_llama: Encoder) -> Any:
-    words = WordVectorEncoder(VECTORS, WORDS, "tiny words")
-    return {"bert": tiny_bert, "causal": tiny_llama, "word-vectors": words}[request.param]
+def encoder(request: pytest.FixtureRequest, loaded: dict[str, LoadedModel], own_cache: Path) -> Any:
+    if request.param == "word-vectors":
+        return WordVectorEncoder(VECTORS, WORDS, "tiny words")
+    return Encoder(loaded[request.param], max_length=24)
 
 
 ODD: dict[str, list[str]] = {

@@ -265,7 +265,7 @@ def test_the_history_tells_how_far_it_came() -> None:
 # --- other processes ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])  # spawned: integration/test_workers.py
 def test_a_fit_in_another_process_is_the_same(method: str) -> None:
     if method == "fork" and torch.get_num_threads() > 1:
         torch.set_num_threads(1)  # threads of OpenMP do not outlive a fork
