@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,6 +42,14 @@ def few_nli_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resample less, and let a flow converge in two passes, where numbers do not matter."""
+    few = partial(bf.bootstrap_interval, n_resamples=50)
+    monkeypatch.setattr("bertflow_lite.experiments.scoring.bootstrap_interval", few)
+    monkeypatch.setattr(ConvergedFlow, "most_epochs", 2)
+
+
+@pytest.fixture
 def results_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("bertflow_lite.experiments.runs.data_file", lambda _: tmp_path)
     return tmp_path
@@ -66,6 +75,7 @@ def invoke(*arguments: str):
 # Table 2
 
 
+@pytest.mark.usefixtures("quick")
 @needs_glove
 def test_table2_is_stored_and_printed_beside_the_paper(results_folder: Path, own_cache) -> None:
     result = invoke("table", "2", *MINI, "--data", "mini-sts")
@@ -104,6 +114,7 @@ def test_rows_are_what_run_sts_gives(glove) -> None:
         assert mine["fitted_on"] == peer["fitted_on"]
 
 
+@pytest.mark.usefixtures("quick")
 @needs_glove
 def test_a_transformer_has_the_paper_s_rows(tiny_bert) -> None:
     results = sts_tables.run_table2(tiny_bert, RunOptions(seeds=1, layers=["1"], data=["mini-sts"]))
@@ -133,6 +144,7 @@ def test_train_only_is_a_row_where_there_is_a_train_split(real_data: Path, tiny_
     assert "train" not in encode_set(tiny_bert, "sts16", ["last"])["last"].fit
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_causal_model_has_no_cls_row_and_nli_rows_are_left_out_where_there_is_no_nli(
     tiny_llama, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +158,7 @@ def test_a_causal_model_has_no_cls_row_and_nli_rows_are_left_out_where_there_is_
     assert results["settings"]["layers"] == ["last", "last2avg", "first-last"]
 
 
+@pytest.mark.usefixtures("quick")
 @needs_glove
 def test_table3_wants_a_transformer_and_shows_published_rows(glove, tiny_bert) -> None:
     with pytest.raises(ValueError, match="fine-tuned"):
@@ -338,6 +351,7 @@ def test_a_killed_run_goes_on_where_it_was(own_cache: Path, results_folder: Path
     assert whole["rows"] == resumed["rows"]
 
 
+@pytest.mark.usefixtures("quick")
 @needs_glove
 def test_a_stopped_run_goes_on_where_it_was(own_cache: Path, monkeypatch) -> None:
     """Ctrl-C is exit 130; what was finished lies in a file already, as a kill would leave it."""
@@ -435,6 +449,7 @@ def test_all_runs_what_makes_sense_and_says_what_failed(own_cache, monkeypatch) 
     assert ran == ["table8"]
 
 
+@pytest.mark.usefixtures("quick")
 @needs_glove
 def test_a_table_is_written_in_three_formats(tmp_path: Path, own_cache, monkeypatch) -> None:
     command = ["table", "2", *MINI, "--seeds", "1", "--no-store", "--out"]
@@ -454,6 +469,7 @@ def test_a_table_is_written_in_three_formats(tmp_path: Path, own_cache, monkeypa
         assert path.read_text(encoding="utf-8").startswith(start), ending
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_folder_is_stored_by_its_last_part(
     tiny_bert_folder: Path, results_folder: Path, own_cache, monkeypatch
 ) -> None:
