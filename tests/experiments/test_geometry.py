@@ -37,6 +37,7 @@ def minilm():
     return load_encoder("minilm")
 
 
+@pytest.mark.usefixtures("every_layer")  # other tests ask for others of the same sentences
 def test_a_layer_measured_anew_gives_the_stored_numbers(minilm):
     pairs = load_sts("mini-sts")
     stored = load_run("geometry", "minilm")
