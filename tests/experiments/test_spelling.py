@@ -279,6 +279,7 @@ def test_own_pairs_are_ranked_among_the_known_ones(tiny_bert, few, mini):
             own_pairs.compare_own_pairs(wrong, tiny_bert)
 
 
+@pytest.mark.usefixtures("every_layer")  # other tests ask for others of the same sentences
 @pytest.mark.parametrize("name", ["minilm", "smollm2", "random-minilm"])
 def test_a_stored_row_measured_anew(name, mini):
     try:

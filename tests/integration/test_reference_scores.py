@@ -28,7 +28,8 @@ MTEB = [
     pytest.param("sts13", None, 80.60, marks=LATER),
     pytest.param("sts14", None, 75.59, marks=LATER),
     pytest.param("sts15", None, 85.39, marks=LATER),
-    ("sts16", None, 78.99),
+    # At 64 tokens it is computed anew below, and that table is compared with MTEB.
+    pytest.param("sts16", None, 78.99, marks=LATER),
     ("stsb", None, 82.03),
     pytest.param("sick-r", "all", 77.58, marks=LATER),
     pytest.param("sick-r", "test", 77.15, marks=LATER),
@@ -83,7 +84,8 @@ def test_stored_runs_can_be_made_again(real_data: Path, minilm) -> None:
     rows = bf.load_run("sts", "minilm")["results"]
     encoder = bf.load_encoder("minilm")
     pairs = bf.load_sts("sts16")
-    embeddings = encoder.encode(pairs.sentences, layers=4)
+    # Both layers in one pass: the last one is for the sample of table 2, from the cache.
+    embeddings = encoder.encode(pairs.sentences, layers=["last", 4])["4"]
     for name in ("none", "sn", "whiten"):
         (stored,) = [
             r for r in rows if (r["data"], r["layers"], r["calibrator"]) == ("sts16", "4", name)

@@ -171,7 +171,13 @@ def test_the_loss_is_that_of_transformers(tokenizer, corpus) -> None:
 
 
 def train(corpus, tokenizer, out: Path, **options):
-    return loop.pretrain(corpus, tokenizer, out, recipe=TINY, **({"tokens": 40_000} | options))
+    return loop.pretrain(corpus, tokenizer, out, recipe=TINY, **({"tokens": 20_000} | options))
+
+
+@pytest.fixture(scope="module")
+def plain(corpus, tokenizer, tmp_path_factory) -> loop.Training:
+    """Train without a stop."""
+    return train(corpus, tokenizer, tmp_path_factory.mktemp("plain") / "run")
 
 
 def test_it_learns_and_leaves_models(corpus, tokenizer, tmp_path: Path) -> None:
@@ -194,15 +200,13 @@ def test_it_learns_and_leaves_models(corpus, tokenizer, tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_run(corpus, tokenizer, tmp_path: Path) -> None:
-    one = train(corpus, tokenizer, tmp_path / "one", tokens=8000)
-    two = train(corpus, tokenizer, tmp_path / "two", tokens=8000)
-    other = train(corpus, tokenizer, tmp_path / "other", tokens=8000, seed=1)
+    one = train(corpus, tokenizer, tmp_path / "one", tokens=3000)
+    two = train(corpus, tokenizer, tmp_path / "two", tokens=3000)
+    other = train(corpus, tokenizer, tmp_path / "other", tokens=3000, seed=1)
     assert one.loss == two.loss != other.loss
 
 
-def test_stopped_and_resumed_is_the_same_run(corpus, tokenizer, tmp_path: Path) -> None:
-    plain = train(corpus, tokenizer, tmp_path / "plain")
-
+def test_stopped_and_resumed_is_the_same_run(corpus, tokenizer, plain, tmp_path: Path) -> None:
     def stop_at(step: int, _: Path) -> None:
         if step == 10:
             signal.raise_signal(signal.SIGINT)
@@ -215,7 +219,7 @@ def test_stopped_and_resumed_is_the_same_run(corpus, tokenizer, tmp_path: Path) 
     np.testing.assert_allclose(resumed.loss, plain.loss, atol=2e-4)
 
 
-def test_killed_and_resumed(text, tokenizer, corpus, tmp_path: Path) -> None:
+def test_killed_and_resumed(text, tokenizer, corpus, plain, tmp_path: Path) -> None:
     script = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
@@ -227,7 +231,7 @@ def test_killed_and_resumed(text, tokenizer, corpus, tmp_path: Path) -> None:
         "corpus = pack_corpus(sys.argv[1], tokenizer, length=tiny.length)\n"
         "def kill(step, folder):\n"
         "    if step == 20: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "loop.pretrain(corpus, tokenizer, Path(sys.argv[2]), recipe=tiny, tokens=40_000,\n"
+        "loop.pretrain(corpus, tokenizer, Path(sys.argv[2]), recipe=tiny, tokens=20_000,\n"
         "              checkpoint_seconds=0, on_snapshot=kill)\n"
     )
     out = tmp_path / "killed"
@@ -236,7 +240,6 @@ def test_killed_and_resumed(text, tokenizer, corpus, tmp_path: Path) -> None:
     result = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     assert result.returncode == -signal.SIGKILL, result.stderr
     resumed = train(corpus, tokenizer, out)
-    plain = train(corpus, tokenizer, tmp_path / "plain")
     assert resumed.steps == plain.steps
     np.testing.assert_allclose(resumed.loss[-1], plain.loss[-1], atol=2e-3)
 

@@ -47,6 +47,16 @@ def train(corpus, tokenizer, out: Path, **options: Any):
     return loop.pretrain(corpus, tokenizer, out, recipe=TINY, **({"tokens": 2000} | options))
 
 
+@pytest.fixture(scope="module")
+def by_command(text: Path, tmp_path_factory) -> tuple[list[str], Any]:
+    """Train by the command, with a progress bar; give its words and what came of it."""
+    out = tmp_path_factory.mktemp("command") / "run"
+    command = ["pretrain", "--corpus", text, "--out", out, "--config", "tiny"]
+    command += ["--tokens", "2000", "--device", "cpu"]
+    words = [str(word) for word in command]
+    return words, CliRunner().invoke(app, words)
+
+
 def stopped_at(wanted: int, kind: int = signal.SIGINT):
     def stop(step: int, _: Path) -> None:
         if step == wanted:
@@ -125,10 +135,9 @@ def test_overwrite_begins_another_run(corpus, tokenizer, tmp_path: Path) -> None
     assert train(corpus, tokenizer, tmp_path / "run", tokens=9000).tokens >= 9000
 
 
-def test_the_command_says_that_it_is_done(text: Path, tmp_path: Path) -> None:
-    command = ["pretrain", "--corpus", text, "--out", tmp_path / "run", "--config", "tiny"]
-    command += ["--tokens", "2000", "--device", "cpu"]
-    first, second = (CliRunner().invoke(app, [str(word) for word in command]) for _ in range(2))
+def test_the_command_says_that_it_is_done(by_command) -> None:
+    command, first = by_command
+    second = CliRunner().invoke(app, command)
     assert first.exit_code == second.exit_code == 0
     assert first.stdout == second.stdout
     assert "holds this run already" in second.stderr and "--overwrite" in second.stderr
@@ -179,6 +188,11 @@ def test_a_run_that_moves_to_other_hardware_says_so(
 
 
 def test_the_command_leaves_it_to_the_hardware(text: Path, tmp_path: Path, monkeypatch) -> None:
+    """The first run trains, in bfloat16; the others are stopped before, when it is settled."""
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
     command = ["pretrain", "--corpus", text, "--config", "tiny", "--tokens", "300"]
     for can, option, expected in (
         (True, [], True),
@@ -190,8 +204,9 @@ def test_the_command_leaves_it_to_the_hardware(text: Path, tmp_path: Path, monke
         out = tmp_path / f"{can}{option}"
         words = [*command, "--device", "cpu", "--out", out, *option]
         done = CliRunner().invoke(app, [str(word) for word in words])
-        assert done.exit_code == 0, done.output
+        assert done.exit_code == (130 if loop.TrainingRun is stop else 0), done.output
         assert json.loads((out / "settings.json").read_text())["bf16"] is expected
+        monkeypatch.setattr(loop, "TrainingRun", stop)
 
 
 def test_attention_is_eager_on_a_cpu_only(corpus, tokenizer, tmp_path: Path, monkeypatch) -> None:
@@ -287,13 +302,14 @@ def test_a_second_signal_acts_at_once() -> None:
 # ---- watching -----------------------------------------------------------------------------------
 
 
-def test_a_bar_that_is_no_terminal_is_written_seldom(text: Path, tmp_path: Path) -> None:
+def test_a_bar_that_is_no_terminal_is_written_seldom(
+    by_command, text: Path, tmp_path: Path
+) -> None:
     """A log of a long run has a line a minute, not ten a second."""
-    base = ["pretrain", "--corpus", text, "--config", "tiny", "--tokens", "2000", "--device", "cpu"]
-    told, quiet = (
-        CliRunner().invoke(app, [str(word) for word in (*base, "--out", tmp_path / name, *option)])
-        for name, option in (("a", []), ("b", ["--no-progress"]))
-    )
+    _, told = by_command
+    base = ["pretrain", "--corpus", text, "--config", "tiny", "--tokens", "300", "--device", "cpu"]
+    words = [*base, "--out", tmp_path / "b", "--no-progress"]
+    quiet = CliRunner().invoke(app, [str(word) for word in words])
     assert told.exit_code == quiet.exit_code == 0
     assert "tok/s" in told.stderr and told.stderr.count("\r") <= 2
     assert "tok/s" not in quiet.stderr
@@ -302,9 +318,8 @@ def test_a_bar_that_is_no_terminal_is_written_seldom(text: Path, tmp_path: Path)
 # ---- comparing ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["version", "COMPARE_FORMAT"])
 def test_a_comparison_of_another_version_is_not_used(
-    what: str, text: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+    text: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bertflow_lite.experiments.pretraining import variants as compare
 
@@ -322,10 +337,12 @@ def test_a_comparison_of_another_version_is_not_used(
     assert first.exit_code == 130 and "finished recipes are in the cache" in first.stderr
     assert CliRunner().invoke(app, command).exit_code == 0
     assert trained[3:5] == [trained[2], trial_after(trained[2])]  # two were kept
-    monkeypatch.setattr(compare, what, (lambda _: "other") if what == "version" else 99)
-    trained.clear()
-    CliRunner().invoke(app, command)
-    assert trained[0] == compare.LADDER[0].name  # none was
+    for what, other in (("version", lambda _: "other"), ("COMPARE_FORMAT", 99)):
+        with monkeypatch.context() as patch:
+            patch.setattr(compare, what, other)
+            trained.clear()
+            CliRunner().invoke(app, command)
+            assert trained[0] == compare.LADDER[0].name, what  # none was
 
 
 def trial_after(name: str) -> str:

@@ -50,7 +50,8 @@ def corpus(text, tokenizer) -> PackedCorpus:
 
 @pytest.fixture(scope="module")
 def material(corpus, tokenizer):
-    return prepare(corpus, tokenizer, bf.load_sts("mini-sts"), least_pairs=1)
+    some = bf.load_sts("mini-sts").select(range(0, 420, 4))
+    return prepare(corpus, tokenizer, some, least_pairs=1)
 
 
 @pytest.fixture
@@ -142,9 +143,9 @@ def test_a_saved_model_holds_each_weight_once(corpus, tokenizer, tmp_path: Path,
 @pytest.mark.parametrize("kind", ["whole", "thinned", "equal"])
 def test_a_variant_is_measured_on_its_way(corpus, tokenizer, material, kind, small) -> None:
     variant = Variant("small", "to see", {"tied": kind != "thinned"}, kind)
-    options = {"recipe": TINY, "steps": (0, 2, 4), "each": 5}
+    options = {"recipe": TINY, "steps": (0, 2), "each": 5}
     found = train_variant(corpus, tokenizer, variant, material, **options)
-    assert [one["step"] for one in found["snapshots"]] == [0, 2, 4]
+    assert [one["step"] for one in found["snapshots"]] == [0, 2]
     first, last = found["snapshots"][0], found["snapshots"][-1]
     assert first["tokens"] == 0 < last["tokens"]
     for one in found["snapshots"]:
@@ -153,12 +154,16 @@ def test_a_variant_is_measured_on_its_way(corpus, tokenizer, material, kind, sma
         assert set(one["sts"]) == {"none", "sn", "whiten", "flow"}
     if kind == "equal":
         assert found["n_tokens"] == 5 * found["n_pieces"]
-    again = train_variant(corpus, tokenizer, variant, material, **options)
-    assert again["snapshots"] == found["snapshots"]
+        again = train_variant(corpus, tokenizer, variant, material, **options)
+        assert again["snapshots"] == found["snapshots"]
 
 
-def test_the_command_keeps_what_is_finished(text: Path, monkeypatch, own_cache, small) -> None:
+def test_the_command_keeps_what_is_finished(
+    text: Path, tokenizer, monkeypatch, own_cache, small
+) -> None:
     few = (VARIANTS[0], VARIANTS[-1])
+    few_pieces = SimpleNamespace(tokenizer=tokenizer)  # a step takes as long as there are pieces
+    monkeypatch.setattr(variants, "load_model", lambda *_, **__: few_pieces)
     monkeypatch.setattr(variants, "VARIANTS", few[:1])
     monkeypatch.setattr(variants, "EACH", 5)
     command = ["pretrain-variants", "--corpus", str(text), "--config", "tiny", "--steps", "1"]
