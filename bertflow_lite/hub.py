@@ -71,6 +71,8 @@ def _ask(
     quiet = not (progress or utils.are_progress_bars_disabled())
     if quiet:
         utils.disable_progress_bars()
+    offline = constants.HF_HUB_OFFLINE  # else a look into the cache asks the hub something, too
+    constants.HF_HUB_OFFLINE = offline or not download
     try:
         return Path(client(**options, endpoint=home, etag_timeout=_WAIT))
     except Exception as error:  # the client raises the types of its HTTP library, too
@@ -102,6 +104,7 @@ def _ask(
             f"{what} could not be fetched from {home}: {said[:300].rstrip('. ')}. {advice}"
         ) from error
     finally:
+        constants.HF_HUB_OFFLINE = offline
         if quiet:
             utils.enable_progress_bars()
 

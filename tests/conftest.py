@@ -9,6 +9,7 @@ import logging
 import os
 import shlex
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,12 +107,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         ranks = {name: rank for rank, name in enumerate(LONG_FIRST)}
         items.sort(key=lambda item: ranks.get(_file_of(item.nodeid), len(ranks)))
-
-
-def pytest_collection_finish() -> None:
-    """Search no more through what the imports made: it stays, and costs a second each time."""
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -249,6 +244,35 @@ def log_levels() -> Iterator[None]:
     for logger in ours():
         if logger.level != (level := before.get(logger.name, logging.NOTSET)):
             logger.setLevel(level)  # which empties the memory of every logger there is
+
+
+@pytest.fixture
+def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Refuse to look up hosts and to connect, and fail where it was tried.
+
+    A client may swallow the refusal: so it is kept in mind, and told at the end.  What the hub's
+    client remembers of its callers, in this process or in a file, is as if it had never asked.
+    """
+    from huggingface_hub import constants
+
+    tried: list[str] = []
+
+    def refuse(*what: Any, **_: Any) -> Any:
+        tried.append(str(what))
+        raise OSError(f"no network here, for {what}")
+
+    for owner, name in (
+        (socket.socket, "connect"),
+        (socket.socket, "connect_ex"),
+        (socket, "getaddrinfo"),
+    ):
+        monkeypatch.setattr(owner, name, refuse)
+    known = "huggingface_hub.utils._detect_agent._registry"
+    with contextlib.suppress(AttributeError, ImportError):  # of a version that asks nothing
+        monkeypatch.setattr(known, None)
+        monkeypatch.setattr(constants, "AGENT_HARNESSES_PATH", str(tmp_path / "not-there.json"))
+    yield
+    assert not tried, "the network was asked for"
 
 
 @pytest.fixture

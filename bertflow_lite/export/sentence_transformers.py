@@ -119,8 +119,12 @@ def to_sentence_transformer(
                 f"{encoder.dim}: it was fitted for another encoder."
             )
         modules += dense_modules(calibrator)
+    # Offline, since saving it would ask the hub for a model of the encoder's name.
     return SentenceTransformer(
-        modules=modules, device=str(encoder.device), similarity_fn_name="cosine"
+        modules=modules,
+        device=str(encoder.device),
+        similarity_fn_name="cosine",
+        local_files_only=True,
     )
 
 

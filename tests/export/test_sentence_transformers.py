@@ -280,7 +280,8 @@ def test_without_sentence_transformers_the_error_says_what_to_install(monkeypatc
 # ------------------------------------------------------------------------------ real models
 
 
-def test_minilm_with_a_flow(minilm: LoadedModel, tmp_path):
+def test_minilm_with_a_flow(minilm: LoadedModel, tmp_path, no_network):
+    """Saving asks nobody whether the hub has a model of that name."""
     pairs = load_sts("mini-sts").select(range(40))
     encoder = Encoder(minilm)
     raw = encoder.encode(pairs.sentences, 4)

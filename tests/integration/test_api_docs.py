@@ -10,7 +10,6 @@ import importlib
 import inspect
 import pkgutil
 import re
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -225,18 +224,6 @@ def test_the_page_of_the_command_line_is_up_to_date() -> None:
     assert api_commands.PAGE.read_text(encoding="utf-8") == api_commands.describe(), (
         "run: python book/api_commands.py"
     )
-
-
-@pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refuse connections, and to look up names of hosts."""
-
-    def refuse(*what: Any, **options: Any) -> Any:
-        raise OSError(f"no network here: {what}")
-
-    for owner, name in ((socket.socket, "connect"), (socket.socket, "connect_ex"),
-                        (socket, "getaddrinfo")):  # fmt: skip
-        monkeypatch.setattr(owner, name, refuse)
 
 
 @pytest.mark.usefixtures("no_network")
