@@ -44,6 +44,12 @@ def site() -> Path:
     return SITE
 
 
+# What can be set in a tab as well as in a window of its own.
+OF_A_TAB = {"viewport", "color_scheme", "reduced_motion"}
+# Tabs share what a page keeps for its next visit; each starts with nothing.
+FORGET = "try { localStorage.clear(); } catch { /* a page without an address keeps nothing */ }"
+
+
 def _patient(make: Callable[..., Any]) -> Callable[..., Any]:
     """Let a page wait as long as it takes, where it would give up after half a minute."""
 
@@ -53,6 +59,28 @@ def _patient(make: Callable[..., Any]) -> Callable[..., Any]:
         return new
 
     return made
+
+
+def _tabs(browser: Any) -> Callable[..., Any]:
+    """Give pages as tabs of one window, where those before have read and compiled the scripts.
+
+    A first tab stays open, empty: without any, the process that draws them would end.
+    """
+    window = browser.new_context()
+    window.add_init_script(FORGET)
+    window.new_page()
+    alone = browser.new_page
+
+    def new_page(**options: Any) -> Any:
+        if not options.keys() <= OF_A_TAB:
+            return alone(**options)
+        page = window.new_page()
+        if size := options.pop("viewport", None):
+            page.set_viewport_size(size)
+        page.emulate_media(**options)
+        return page
+
+    return new_page
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +102,7 @@ def chromium() -> Iterator[object]:
     ]
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=quiet, timeout=PATIENCE)
-        for name in ("new_page", "new_context"):
-            setattr(browser, name, _patient(getattr(browser, name)))
+        browser.new_page = _patient(_tabs(browser))  # type: ignore[method-assign]
+        browser.new_context = _patient(browser.new_context)  # type: ignore[method-assign]
         yield browser
         browser.close()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import looks
 import numpy as np
 import plotly
 import plotly.graph_objects as go
@@ -93,15 +94,6 @@ NAMES_OF_ROWS = """sentence => Array.from(document.querySelectorAll('.bd-article
   }))"""
 SENTENCE = 45  # characters, from which on a row is named by a sentence; a path may break anywhere
 
-TWO_FRAMES = "() => new Promise(d => requestAnimationFrame(() => requestAnimationFrame(d)))"
-# The theme has come, nothing moves or fades, and each figure is drawn in the width of its place.
-SETTLED = """theme => document.documentElement.dataset.theme === theme
-  && document.getAnimations().every(one => one.playState !== 'running')
-  && Array.from(document.querySelectorAll('.plotly-graph-div')).every(div => {
-    const place = div.parentElement.clientWidth;
-    return !place || Math.abs(div.querySelector('.main-svg').clientWidth - place) < 2;
-  })"""
-
 PRINTED = "book/01_puzzle.html"  # it has figures, tables, formulas, boxes and code
 # Text of a printed page that stands out too little from white.
 FAINT = """() => {
@@ -163,10 +155,7 @@ class Visit:
 
     def show(self, *, width: int = 1280, theme: str = "light") -> None:
         """Look at the same page in another width or theme, once it has drawn itself anew."""
-        self.page.set_viewport_size({"width": width, "height": 900})
-        self.page.emulate_media(color_scheme=theme)
-        self.page.evaluate(TWO_FRAMES)
-        self.page.wait_for_function(SETTLED, arg=theme)
+        looks.show(self.page, width=width, theme=theme)
 
     def complain(self) -> Iterator[str]:
         """Say what the console and the network had to say until now, and forget it."""
@@ -349,6 +338,28 @@ def test_a_page_is_as_before_when_axe_has_seen_it(chromium: Any) -> None:
             assert not list(found)
         assert page.inner_html("main").replace(' data-look=""', "") == before
     finally:
+        page.close()
+
+
+def test_a_page_knows_nothing_of_those_before_and_asks_for_all_it_needs(
+    chromium: Any, tmp_path: Path
+) -> None:
+    """Though pages are tabs of one window, whose scripts are compiled once."""
+    (tmp_path / "one.js").write_text(
+        "document.title = String(localStorage.theme); localStorage.theme = 'dark';"
+    )
+    (tmp_path / "page.html").write_text("<script src=one.js></script><p>A page.")
+    for looks_like in ({"color_scheme": "dark", "viewport": {"width": 400, "height": 900}}, {}):
+        page = chromium.new_page(**looks_like)
+        requests: list[str] = []
+        page.on("request", lambda request, asked=requests: asked.append(request.url))
+        page.goto((tmp_path / "page.html").as_uri(), wait_until="load")
+        assert page.title() == "undefined"
+        assert [url.rpartition("/")[2] for url in requests] == ["page.html", "one.js"]
+        seen = page.evaluate(
+            "() => [matchMedia('(prefers-color-scheme: dark)').matches, innerWidth]"
+        )
+        assert seen == ([True, 400] if looks_like else [False, 1280])
         page.close()
 
 

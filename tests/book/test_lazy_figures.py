@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.book, pytest.mark.browser]
 LIBRARY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 LONG = "book/04_anisotropy.html"  # ten figures, over many heights of a window
+SHORTER = "book/recipe.html"  # five, over as many
 FORMULAS = "book/05_flows.html"  # formulas and figures
 
 DRAWN = """() => Array.from(document.querySelectorAll('.plotly-graph-div'))
@@ -55,51 +56,26 @@ def wait_for(page: Any, number: int) -> None:
     )
 
 
-def test_only_figures_near_the_view_are_drawn(opened: Callable[..., Any]) -> None:
+def test_figures_are_drawn_near_the_view_or_all_in_their_order_and_nothing_jumps(
+    opened: Callable[..., Any],
+) -> None:
     page = opened(LONG)
     tops = [top for top, _ in page.evaluate(PLACES.replace(", h2, h3, h4", ""))]
     assert tops[-1] > 5 * 900
     wait_for(page, 0)
+    before = page.evaluate(PLACES)
     drawn = page.evaluate(DRAWN)
     assert drawn[0], "the first figure does not wait"
     assert not any(drawn[k] for k, top in enumerate(tops) if top > 3 * 900), drawn
-    assert page.evaluate("() => bertflowFigures.waiting()") == drawn.count(False)
+    assert page.evaluate("() => bertflowFigures.waiting()") == drawn.count(False) > 4
+
     page.evaluate("top => scrollTo({top: top, behavior: 'instant'})", tops[-1])
     wait_for(page, len(tops) - 1)
     middle = [k for k, top in enumerate(tops) if 3 * 900 < top < tops[-1] - 3 * 900]
+    assert len(middle) > 2
     assert not any(page.evaluate(DRAWN)[k] for k in middle), "those that were jumped over"
 
-
-def test_a_link_into_the_page_draws_what_it_leads_to(opened: Callable[..., Any]) -> None:
-    page = opened(LONG)
-    section = page.evaluate(
-        "() => Array.from(document.querySelectorAll('.plotly-graph-div')).at(-1)"
-        ".closest('section').id"
-    )
-    page = opened(LONG, f"#{section}")
-    at_bottom = page.evaluate(
-        "() => Array.from(document.querySelectorAll('.plotly-graph-div')).findIndex("
-        "div => div.getBoundingClientRect().bottom > 0)"
-    )
-    wait_for(page, at_bottom)
-
-
-def test_nothing_jumps_when_figures_are_drawn(opened: Callable[..., Any]) -> None:
-    page = opened(LONG)
-    before = page.evaluate(PLACES)
-    assert page.evaluate(DRAWN).count(False) > 4
-    page.evaluate("() => bertflowFigures.drawAll().then(() => true)")
-    assert all(page.evaluate(DRAWN))
-    after = page.evaluate(PLACES)
-    assert len(before) == len(after)
-    for (top, height), (new_top, new_height) in zip(before, after, strict=True):
-        assert abs(top - new_top) <= 1
-        assert abs(height - new_height) <= 1
-
-
-def test_figures_are_drawn_in_the_order_of_the_page(opened: Callable[..., Any]) -> None:
-    page = opened(LONG)
-    order = page.evaluate(
+    order, left = page.evaluate(
         """async () => {
           const boxes = Array.from(document.querySelectorAll('.plotly-graph-div'));
           const left = boxes.filter(div => !div.querySelector('.main-svg'));
@@ -111,12 +87,33 @@ def test_figures_are_drawn_in_the_order_of_the_page(opened: Callable[..., Any]) 
           return [order, left.map(div => boxes.indexOf(div))];
         }"""
     )
-    assert order[0] == order[1] == sorted(order[0])
-    assert len(order[0]) > 4
+    assert order == left == sorted(order), "in the order of the page"
+    assert len(order) > 2
+    assert all(page.evaluate(DRAWN))
+    page.evaluate("() => scrollTo({top: 0, behavior: 'instant'})")
+    after = page.evaluate(PLACES)
+    assert len(before) == len(after)
+    for (top, height), (new_top, new_height) in zip(before, after, strict=True):
+        assert abs(top - new_top) <= 1, "nothing jumps"
+        assert abs(height - new_height) <= 1, "nothing changes its height"
+
+
+def test_a_link_into_the_page_draws_what_it_leads_to(
+    site: Path, opened: Callable[..., Any]
+) -> None:
+    text = (site / SHORTER).read_text(encoding="utf-8")
+    section = re.findall(r'<section id="([^"]+)"', text[: text.rindex("plotly-graph-div")])[-1]
+    page = opened(SHORTER, f"#{section}")
+    at_bottom = page.evaluate(
+        "() => Array.from(document.querySelectorAll('.plotly-graph-div')).findIndex("
+        "div => div.getBoundingClientRect().bottom > 0)"
+    )
+    assert at_bottom > 1, "none that is drawn anyway"
+    wait_for(page, at_bottom)
 
 
 def test_a_print_has_all_figures(opened: Callable[..., Any]) -> None:
-    page = opened(LONG)
+    page = opened(SHORTER)
     assert not all(page.evaluate(DRAWN))
     page.pdf()
     assert all(page.evaluate(DRAWN))
@@ -131,7 +128,7 @@ def test_who_asks_early_gets_all_figures(site: Path, chromium: Any) -> None:
         "    window.asked = bertflowFigures.drawAll().then(() => bertflowFigures.waiting());"
         "}, {once: true});"
     )
-    page.goto((site / LONG).as_uri(), wait_until="load")
+    page.goto((site / SHORTER).as_uri(), wait_until="load")
     assert page.evaluate("() => window.asked") == 0
     assert all(page.evaluate(DRAWN))
     page.close()

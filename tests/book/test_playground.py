@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import film
+import looks
 import numpy as np
 import pytest
 import torch
@@ -325,20 +326,38 @@ STATE = """() => { const p = bertflowFlow.playground; return {
   spoken: p.spoken.textContent, numbers: p.numbers.textContent}; }"""
 
 
+# The chapter but for its playground, and the libraries that draw what is left out.
+REST = re.compile(
+    r"(<article.*?>).*(<div id=.flow-playground.>.*?</noscript>\s*</div>).*(?=</article>)", re.S
+)
+LIBRARIES = re.compile(r"[^ \"]*/(?:plotly\.min|fontawesome|tex-chtml)\.js[^ \"]*")
+
+
+@pytest.fixture(scope="module")
+def alone(site: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Give the address of chapter 5 with nothing but its playground, far from both ends."""
+    text = (site / PAGE).read_text(encoding="utf-8")
+    far = '<div style="height: 3000px"></div>'
+    text, cut = REST.subn(rf"\1{far}\2{far}", text)
+    text, left_out = LIBRARIES.subn("../is-not-there.js", text)
+    assert (cut, left_out) == (1, 3)
+    text = text.replace("../_static/", f"{(site / '_static').as_uri()}/")
+    path = tmp_path_factory.mktemp("playground") / "alone.html"
+    path.write_text(text, encoding="utf-8")
+    return path.as_uri()
+
+
 @pytest.fixture
-def playground(site: Path, chromium: Any) -> Iterator[Callable[..., Any]]:
-    """Open chapter 5 at its playground."""
+def playground(alone: str, chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Open the playground alone; the test of how it is built opens the whole chapter."""
     opened = []
 
-    def open_page(width: int = 1280, theme: str = "light", **settings: Any) -> Any:
-        page = chromium.new_page(
-            viewport={"width": width, "height": 900}, color_scheme=theme, **settings
-        )
+    def open_page(**settings: Any) -> Any:
+        page = chromium.new_page(viewport={"width": 1280, "height": 900}, **settings)
         opened.append(page)
         page.complaints = []
         page.on("pageerror", lambda error: page.complaints.append(str(error)))
-        page.route("**/plotly.min.js*", lambda route: route.abort())  # no figure is looked at here
-        page.goto((site / PAGE).as_uri(), wait_until="load")
+        page.goto(alone, wait_until="load")
         page.add_style_tag(content="html { scroll-behavior: auto !important; }")
         in_view(page)
         page.wait_for_function("() => window.bertflowFlow.playground")
@@ -375,13 +394,25 @@ def picture(page: Any, name: str) -> str:
     return page.evaluate(f"() => bertflowFlow.playground.canvases.{name}.toDataURL()")
 
 
+def wrong(page: Any) -> list[tuple[str, list[str]]]:
+    """Give all that axe has to say about the playground."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    found = axe.run(page, context="#flow-playground").response["violations"]
+    return [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found]
+
+
 def test_it_is_built_only_when_it_comes_near(site: Path, chromium: Any) -> None:
+    """In the whole chapter, where it fits in, too."""
     page = chromium.new_page(viewport={"width": 1280, "height": 900})
     page.goto((site / PAGE).as_uri(), wait_until="load")
     page.wait_for_function("() => document.querySelector('.plotly-graph-div .main-svg')")
     assert page.evaluate("() => typeof bertflowFlow.playground") == "undefined"
     in_view(page)
     page.wait_for_function("() => bertflowFlow.playground")
+    assert not wrong(page)
+    for width in (1280, 400):
+        looks.show(page, width=width)
+        assert page.evaluate(OVERFLOW) <= 0, width
     page.close()
 
 
@@ -548,20 +579,19 @@ def test_everything_can_be_done_with_the_keyboard(playground: Callable[..., Any]
     assert page.evaluate("() => new Set(bertflowFlow.playground.state.groups).size") == 2
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (400, "light")])
-def test_it_is_accessible_and_fits(width: int, theme: str, playground: Callable[..., Any]) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    page = playground(width, theme)
-    for shape in ("two moons", "your own"):
-        page.select_option("[name=shape]", shape)
-        found = axe.run(page, context="#flow-playground").response["violations"]
-        assert not [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found]
-        assert page.evaluate(OVERFLOW) <= 0
-    for canvas in page.locator("#flow-playground canvas").all():
-        assert len(canvas.get_attribute("aria-label")) > 20
-        box = canvas.bounding_box()
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= width
+def test_it_is_accessible_and_fits(playground: Callable[..., Any]) -> None:
+    page = playground()
+    for width, theme in ((1280, "light"), (1280, "dark"), (400, "light")):
+        looks.show(page, width=width, theme=theme)
+        for shape in ("two moons", "your own"):
+            page.select_option("[name=shape]", shape)
+            assert not wrong(page), (width, theme, shape)
+            assert page.evaluate(OVERFLOW) <= 0, (width, theme, shape)
+        for canvas in page.locator("#flow-playground canvas").all():
+            assert len(canvas.get_attribute("aria-label")) > 20
+            box = canvas.bounding_box()
+            assert box["x"] >= 0, (width, theme)
+            assert box["x"] + box["width"] <= width, (width, theme)
 
 
 def test_pictures_follow_the_theme(playground: Callable[..., Any]) -> None:

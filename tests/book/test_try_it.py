@@ -13,6 +13,7 @@ import pytest
 import torch
 import try_it_files
 from contrast import violations
+from looks import show
 from safetensors.numpy import load_file
 
 import bertflow_lite as bf
@@ -66,6 +67,7 @@ ODD = {
 }
 
 
+LATER_ROWS = ".try-it-matrix tbody tr:nth-child(n + 5)"  # they look like the first four
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -203,7 +205,7 @@ def stored() -> Stored:
 @pytest.fixture(scope="module")
 def sample(thorough: bool) -> np.ndarray:
     """Which pairs of mini-sts the page is asked for: from all over it, or all of them."""
-    return np.arange(0, 420, 1 if thorough else 8)
+    return np.arange(0, 420, 1 if thorough else 14)
 
 
 @pytest.fixture(scope="module")
@@ -222,8 +224,16 @@ def in_page(opened: Opened, sample: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def test_the_page_asks_for_nothing_until_the_button_is_pressed(chromium: Any, site: Path) -> None:
+    """The button tells the size, and who cannot wait is told to press it."""
     each = Opened(chromium, site)
     data = re.compile("try_it_(model|fitted)")
+    files = [site / "_static" / f"try_it_{name}.js" for name in ("model", "fitted")]
+    size = sum(path.stat().st_size for path in files)
+    assert each.page.inner_text("#bertflow-load") == f"Load the model ({size / 1e6:.0f} MB)"
+    said = each.page.evaluate(
+        "() => { try { bertflow.compare('a', 'b'); } catch (error) { return error.message; } }"
+    )
+    assert "Press the button" in said
     assert not any(map(data.search, each.asked))
     each.load()
     here = (site / "_static").as_uri()
@@ -248,14 +258,6 @@ def test_the_page_can_send_nothing(opened: Opened) -> None:
     assert refused and violated
 
 
-def test_the_button_tells_the_size(chromium: Any, site: Path) -> None:
-    each = Opened(chromium, site)
-    files = [site / "_static" / f"try_it_{name}.js" for name in ("model", "fitted")]
-    size = sum(path.stat().st_size for path in files)
-    assert each.page.inner_text("#bertflow-load") == f"Load the model ({size / 1e6:.0f} MB)"
-    each.page.close()
-
-
 @pytest.fixture(scope="module")
 def by_rounded(rounded: Encoder, stored: Stored) -> np.ndarray:
     """Cosines of all pairs of mini-sts, by Python with the weights that the page has."""
@@ -265,7 +267,7 @@ def by_rounded(rounded: Encoder, stored: Stored) -> np.ndarray:
 def test_pairs_are_as_in_python_with_the_same_weights(
     in_page: tuple[np.ndarray, np.ndarray], by_rounded: np.ndarray, sample: np.ndarray
 ) -> None:
-    assert by_rounded.shape == (420, len(SPACES)) and len(sample) >= 50
+    assert by_rounded.shape == (420, len(SPACES)) and len(sample) >= 30
     np.testing.assert_allclose(in_page[0], by_rounded[sample], rtol=0, atol=1e-5)
 
 
@@ -339,15 +341,6 @@ def test_odd_sentences_get_an_answer_or_a_sentence(text: str, opened: Opened) ->
     assert not opened.complaints
 
 
-def test_compare_before_the_model_is_there_says_what_to_do(chromium: Any, site: Path) -> None:
-    each = Opened(chromium, site)
-    said = each.page.evaluate(
-        "() => { try { bertflow.compare('a', 'b'); } catch (error) { return error.message; } }"
-    )
-    assert "Press the button" in said
-    each.page.close()
-
-
 def test_a_model_that_is_missing_is_said_and_can_be_tried_again(
     chromium: Any, site: Path, tmp_path: Path
 ) -> None:
@@ -378,7 +371,9 @@ def test_without_javascript_there_is_a_sentence_and_no_button(chromium: Any, sit
     context.close()
 
 
-def test_everything_can_be_reached_by_keyboard(chromium: Any, site: Path) -> None:
+def test_everything_can_be_reached_by_keyboard_and_the_first_map_is_as_told(
+    chromium: Any, site: Path
+) -> None:
     each = Opened(chromium, site)
     page = each.page
     page.focus("#bertflow-load")
@@ -405,6 +400,7 @@ def test_everything_can_be_reached_by_keyboard(chromium: Any, site: Path) -> Non
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.wait_for_selector(".try-it-nearest")
+    check_what_the_prose_says_of_the_first_map(page)
     assert page.evaluate("() => document.activeElement.id") == "bertflow-compare"
     ids = []
     for _ in range(4):
@@ -417,22 +413,33 @@ def test_everything_can_be_reached_by_keyboard(chromium: Any, site: Path) -> Non
     page.close()
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (400, "light")])
 def test_the_filled_page_is_accessible_and_keeps_its_width(
-    width: int, theme: str, chromium: Any, site: Path, thorough: bool
+    chromium: Any, site: Path, thorough: bool
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    each = Opened(chromium, site, width, theme).load()
+    each = Opened(chromium, site).load()
     each.page.fill("#bertflow-two", "Pneumonoultramicroscopicsilicovolcanoconiosis" * 20)
+    known: set[str] = set()
     for lines in ("", "\n".join(f"Number {k} is a sentence with a few words." for k in range(30))):
         if lines:
             each.compare_many(lines)
         else:
             each.page.click("#bertflow-compare")  # the sentences that stand there
             each.page.wait_for_selector(".try-it-nearest")
-        assert each.page.evaluate(TOO_WIDE) <= 0
-        found = violations(each.page, axe, ".bd-article", colors=True, others=True, every=thorough)
-        assert not list(found)
+        for width, theme in ((1280, "light"), (1280, "dark"), (400, "light")):
+            show(each.page, width=width, theme=theme)
+            assert each.page.evaluate(TOO_WIDE) <= 0, (width, theme)
+            found = violations(
+                each.page,
+                axe,
+                ".bd-article",
+                colors=True,
+                others=theme == "light",  # only colors differ in the dark
+                every=thorough,
+                alike="" if thorough else LATER_ROWS,
+                known=known,
+            )
+            assert not list(found), (width, theme, lines)
     each.page.close()
 
 
@@ -528,18 +535,15 @@ def test_the_prose_says_what_the_examples_show(
         assert cosine == pytest.approx(1, abs=1e-12)
 
 
-def test_the_prose_says_what_the_first_map_shows(chromium: Any, site: Path) -> None:
-    each = Opened(chromium, site).load()
-    each.page.click("#bertflow-compare")
-    each.page.wait_for_selector(".try-it-nearest")
-    rows = each.page.query_selector_all(".try-it-nearest tbody tr")
+def check_what_the_prose_says_of_the_first_map(page: Any) -> None:
+    """The sentences that stand there are compared."""
+    rows = page.query_selector_all(".try-it-nearest tbody tr")
     cells = [[cell.inner_text() for cell in row.query_selector_all("td")] for row in rows]
     assert "sandwich" in cells[0][1] and "sandwich" in cells[0][2]
     assert "musician" in cells[1][1] and "musician" in cells[4][2]
     assert "from second place to fifth" in PROSE
-    raw, flow = (np.array(each)[~np.eye(9, dtype=bool)] for each in matrices(each.page))
+    raw, flow = (np.array(each)[~np.eye(9, dtype=bool)] for each in matrices(page))
     assert raw.min() > 0.5 and np.median(flow) < 0.1
-    each.page.close()
 
 
 def test_the_prose_says_what_was_stored(stored: Stored) -> None:
