@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Workers share the cores; libraries read this when they are loaded, so it comes first.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -23,10 +23,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import hypothesis
 import pytest
 
-from bertflow_lite.encoders import sentence_encoder, word_vectors
-from bertflow_lite.encoders.models import LoadedModel, load_model
-from bertflow_lite.encoders.pooling import LayerChoice, resolve_layers
-from bertflow_lite.encoders.transformer import Encoder
+if TYPE_CHECKING:  # the process that hands out the tests needs none of it
+    from bertflow_lite.encoders.models import LoadedModel
+    from bertflow_lite.encoders.pooling import LayerChoice
+    from bertflow_lite.encoders.transformer import Encoder
 
 # What tests of several folders import by name: `from hub_stand_in import Hub`.
 sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
@@ -34,23 +34,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 ROOT = Path(__file__).resolve().parents[1]
 _BESIDE = ROOT.parent / "shared" / "data" / "senteval"
 
-LARGE = 1_200_000_000  # bytes of a process
+LARGE = 1_000_000_000  # bytes of a process
 MORE = 200_000_000  # bytes by which it has grown since it was last tidied up
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 # The words that the tiny models know.
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "tree", "red", "blue", "one", "two"]
 WORDS += ["three", "and", "not", "is", "it", "."]
-
-
-# Importing makes millions of objects that stay; to look for garbage among them takes seconds.
-gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    """From here on, garbage is looked for only among what the tests make."""
-    gc.freeze()
-    gc.enable()
 
 
 # A shell's background job ignores Ctrl-C, and so would all processes that the tests start.
@@ -107,6 +97,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         ranks = {name: rank for rank, name in enumerate(LONG_FIRST)}
         items.sort(key=lambda item: ranks.get(_file_of(item.nodeid), len(ranks)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Importing makes millions of objects that stay: do not look for garbage among them."""
+    if session.config.getoption("dist", "no") == "no":  # where tests are run, not handed out
+        gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """From here on, garbage is looked for, but only among what the tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -202,6 +205,8 @@ def _give_memory_back() -> Iterator[None]:
     global _tidied
     yield
     if _size() > max(LARGE, _tidied + MORE):
+        from bertflow_lite.encoders import sentence_encoder, word_vectors
+
         sentence_encoder._load.cache_clear()
         word_vectors.load_glove.cache_clear()
         gc.collect()
@@ -216,6 +221,9 @@ def every_layer(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Chapters and examples encode the same sentences again and again.
     """
+    from bertflow_lite.encoders.pooling import resolve_layers
+    from bertflow_lite.encoders.transformer import Encoder
+
     pooled = Encoder._pooled
 
     def all_pooled(
@@ -295,6 +303,8 @@ def real_data(monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def minilm() -> LoadedModel:
     """Load the packaged MiniLM once for all tests."""
+    from bertflow_lite.encoders.models import load_model
+
     return load_model("minilm", device="cpu")
 
 
@@ -345,13 +355,20 @@ def tiny_llama_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def tiny_bert(tiny_bert_folder: Path, own_cache: Path) -> Encoder:
     """Give a fresh encoder over the tiny BERT, with an empty cache."""
-    return Encoder(load_model(tiny_bert_folder, device="cpu"), max_length=24)
+    return _tiny(tiny_bert_folder)
 
 
 @pytest.fixture
 def tiny_llama(tiny_llama_folder: Path, own_cache: Path) -> Encoder:
     """Give a fresh encoder over the tiny causal model, with an empty cache."""
-    return Encoder(load_model(tiny_llama_folder, device="cpu"), max_length=24)
+    return _tiny(tiny_llama_folder)
+
+
+def _tiny(folder: Path) -> Encoder:
+    from bertflow_lite.encoders.models import load_model
+    from bertflow_lite.encoders.transformer import Encoder
+
+    return Encoder(load_model(folder, device="cpu"), max_length=24)
 
 
 def save_tokenizer(folder: Path, *, special: bool) -> None:
