@@ -36,7 +36,7 @@ define check
 endef
 
 test: $(BIN)/.test $(PAGES)  ## everything that CI runs: format, lint, types, tests, chapters, pages
-	$(call check,12 minutes,)
+	$(call check,10 minutes,)
 
 test-all: $(BIN)/.test $(PAGES)  ## the same without samples, and the notebooks in their kernels
 	$(call check,half an hour,--hypothesis-profile=all --nbval)
