@@ -111,7 +111,10 @@ def shell() -> Iterator[_Shell]:
             warnings.showwarning = _print_warning
             made = _Shell.instance(config=config, user_ns={})
             yield made
-            # IPython is remembered until the process ends, and with it all models and vectors.
+            # Widgets are remembered until they are closed, and with them the encoders that they ask;
+            # IPython until the process ends, and with it all models and vectors.
+            if "ipywidgets" in sys.modules:
+                sys.modules["ipywidgets"].Widget.close_all()
             atexit.unregister(made.atexit_operations)
             made.reset(new_session=False)
             made.last_execution_result = None

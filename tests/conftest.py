@@ -209,6 +209,8 @@ def _give_memory_back() -> Iterator[None]:
 
         sentence_encoder._load.cache_clear()
         word_vectors.load_glove.cache_clear()
+        if "ipywidgets" in sys.modules:
+            sys.modules["ipywidgets"].Widget.close_all()
         gc.collect()
         with contextlib.suppress(AttributeError):  # a C library that has its own ways
             ctypes.CDLL(None).malloc_trim(0)

@@ -83,7 +83,7 @@ def _tabs(browser: Any) -> Callable[..., Any]:
     return new_page
 
 
-@pytest.fixture(scope="package")  # closed before the tests that need memory for themselves
+@pytest.fixture(scope="module")  # closed where no page is looked at: others need the memory
 def chromium() -> Iterator[object]:
     """A headless Chromium, driven by playwright."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
