@@ -111,7 +111,7 @@ def shell() -> Iterator[_Shell]:
             warnings.showwarning = _print_warning
             made = _Shell.instance(config=config, user_ns={})
             yield made
-            # Widgets are remembered until they are closed, and with them the encoders that they ask;
+            # Widgets are remembered until they are closed, and with them the encoders they ask;
             # IPython until the process ends, and with it all models and vectors.
             if "ipywidgets" in sys.modules:
                 sys.modules["ipywidgets"].Widget.close_all()
