@@ -21,6 +21,7 @@ from packaging.requirements import Requirement
 
 from bertflow_lite.encoders.models import PACKAGED_MODELS
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -176,7 +177,6 @@ def test_the_package_finds_its_data_in_a_clean_environment(
     assert "mini-sts" in said["info"] and "minilm" in said["info"]
 
 
-@pytest.mark.slow
 def test_the_quick_start_runs_in_a_clean_environment(
     said: dict[str, str], quick_start: str
 ) -> None:

@@ -13,6 +13,7 @@ README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding=
 
 
 @pytest.mark.skipif(PACKAGED_MODELS["smollm2"].path() is None, reason="smollm2 is not installed")
+@pytest.mark.slow
 def test_quick_start_prints_what_the_readme_says(every_layer: None) -> None:
     code = re.search(r"```python\n(.*?)```", README, re.S)
     shown = re.search(r"```\n(raw .*?)```", README, re.S)

@@ -26,6 +26,7 @@ import bertflow_lite as bf
 from bertflow_lite.encoders.models import load_model
 from bertflow_lite.encoders.transformer import Encoder
 
+pytestmark = pytest.mark.slow
 SENTENCES = ["the cat sat", "a dog ran on the mat .", "red", "it is not blue"]
 CHOICES: list[Any] = ["last2avg", "first-last", 1, "cls"]
 
