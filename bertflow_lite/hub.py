@@ -30,11 +30,19 @@ def hub_file(repo: str, file: str, *, download: bool = False, progress: bool = T
     Raises FileNotFoundError where there is none, PermissionError where the hub asks for a login or
     for consent, and ConnectionError where it cannot be reached.
     """
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+    def look(**_: Any) -> str:
+        """Find it in the cache; even a local download would ask the hub something."""
+        found = try_to_load_from_cache(repo, file, repo_type="dataset")
+        if isinstance(found, str):
+            return found
+        raise FileNotFoundError(file)
 
     options = {"filename": file, "repo_type": "dataset"}
     what = f"{file} of the data set {repo!r}"
-    return _ask(hf_hub_download, f"datasets/{repo}", what, download, options, progress)
+    client = hf_hub_download if download else look
+    return _ask(client, f"datasets/{repo}", what, download, options, progress)
 
 
 def hub_model(repo: str, *, download: bool = False) -> Path:
@@ -71,8 +79,6 @@ def _ask(
     quiet = not (progress or utils.are_progress_bars_disabled())
     if quiet:
         utils.disable_progress_bars()
-    offline = constants.HF_HUB_OFFLINE  # else a look into the cache asks the hub something, too
-    constants.HF_HUB_OFFLINE = offline or not download
     try:
         return Path(client(**options, endpoint=home, etag_timeout=_WAIT))
     except Exception as error:  # the client raises the types of its HTTP library, too
@@ -104,7 +110,6 @@ def _ask(
             f"{what} could not be fetched from {home}: {said[:300].rstrip('. ')}. {advice}"
         ) from error
     finally:
-        constants.HF_HUB_OFFLINE = offline
         if quiet:
             utils.enable_progress_bars()
 
